@@ -1,0 +1,111 @@
+"""Text to message and back: strict JSON-RPC framing, one message a text.
+
+Invariant: whatever text comes in, `decode` returns a JSON object or raises `PeerError` with the code and the id that
+the answer must carry; it never raises anything else. Whatever `encode` returns is valid JSON and valid Unicode.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from sandport.wire.errors import INVALID_REQUEST, PARSE_ERROR, PeerError
+
+__all__ = ["MAX_MESSAGE_CHARS", "Message", "TooLarge", "decode", "encode", "error_message", "id_key", "is_id"]
+
+Message = dict[str, Any]
+"""One JSON-RPC message as a parsed JSON object. Treated as immutable once it was handed on."""
+
+MAX_MESSAGE_CHARS: Final = 32 * 1024 * 1024
+"""Default cap on one message, in characters: that of the TypeScript SDK (`stream-limits`), so that it takes ours."""
+
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+class TooLarge(PeerError):
+    """A message over the cap. It names the cap, so that whoever meets it knows what to raise or shorten."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(
+            INVALID_REQUEST, f"Message of {size} characters is over the limit of {limit} (max_message_chars)"
+        )
+        self.size = size
+        self.limit = limit
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decoder: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+_encode_utf8: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_encode_ascii: Final = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+
+def decode(text: str, *, limit: int = MAX_MESSAGE_CHARS) -> Message:
+    """Parse one JSON-RPC text into its object.
+
+    Strict where `json.loads` is not: `NaN` and `Infinity` are refused (RFC 8259), a lone surrogate in the text is
+    refused because it has no UTF-8, and only an object is a message here: ACP has no batches, so an array is one
+    invalid request. White space around the object, a trailing newline included, is accepted.
+
+    Raises:
+        PeerError: with `PARSE_ERROR` or `INVALID_REQUEST`; the answer carries id null.
+        TooLarge: over `limit` characters.
+    """
+    if len(text) > limit:
+        raise TooLarge(len(text), limit)
+    try:
+        value = _decoder.decode(text)
+    except RecursionError:
+        raise PeerError(PARSE_ERROR, "Parse error: nested too deeply") from None
+    except ValueError as error:
+        raise PeerError(PARSE_ERROR, f"Parse error: {error}") from None
+    if not isinstance(value, dict):
+        what = "a batch" if isinstance(value, list) else f"a JSON {type(value).__name__}"
+        raise PeerError(INVALID_REQUEST, f"Invalid request: {what} is not a message; send one object a text")
+    if not text.isascii() and _LONE_SURROGATE.search(text):
+        raise PeerError(PARSE_ERROR, "Parse error: lone surrogate in the text")
+    return value
+
+
+def encode(message: Message, *, limit: int = MAX_MESSAGE_CHARS) -> str:
+    """Write one message as compact JSON without a newline.
+
+    Characters are written as they are; only a text that holds a lone surrogate (legal in JSON as an escape, and
+    possible in a Python string) is written in ASCII escapes, so that it survives every UTF-8 transport.
+
+    Raises:
+        ValueError: a float that JSON cannot carry (`nan`, `inf`), or a circular structure.
+        TypeError: a value that is not JSON.
+        TooLarge: over `limit` characters.
+    """
+    try:
+        text = _encode_utf8(message)
+        if not text.isascii() and _LONE_SURROGATE.search(text):
+            text = _encode_ascii(message)
+    except RecursionError:
+        raise ValueError("the value is nested too deeply for JSON") from None
+    if len(text) > limit:
+        raise TooLarge(len(text), limit)
+    return text
+
+
+def is_id(value: object) -> bool:
+    """Whether a value can be the id of a request: a string or a number, but no boolean (JSON-RPC 2.0, section 4)."""
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+
+
+def id_key(value: Any) -> tuple[str, Any]:
+    """A dictionary key under which ids compare as JSON does: `1`, `"1"`, `1.0` and `true` are different ids."""
+    return (type(value).__name__, value)
+
+
+def error_message(request_id: Any, error: PeerError) -> Message:
+    """The JSON-RPC answer for an error. `data` is always there: some peers lose an error without it."""
+    return {
+        "jsonrpc": "2.0",
+        "id": request_id,
+        "error": {"code": error.code, "message": error.message, "data": error.data},
+    }
