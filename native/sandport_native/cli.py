@@ -1,0 +1,217 @@
+"""The command `sandport`.
+
+Invariant: this module imports only what `--help` needs; each command imports its own part, so that the gateway never
+needs agentpool and agentpool's environment never needs the gateway.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Literal
+
+import click
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(context_settings=CONTEXT)
+@click.version_option(package_name="sandport", prog_name="sandport")
+def main() -> None:
+    """Sandport lends Python tools that live in a browser page to an AI agent, through ACP itself.
+
+    Start with `sandport serve`: it prints the address of a page whose tools the agent can use.
+    `sandport doctor` says what is installed here and what is missing.
+    """
+
+
+@main.command()
+@click.option(
+    "--agent", "agent", metavar="COMMAND", help="Command line of any ACP agent. Default: the demo agent."
+)
+@click.option(
+    "--config",
+    "config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file with several agents to choose from ([agents.NAME] command, env, cwd).",
+)
+@click.option(
+    "--model", metavar="MODEL", help="Model of the demo agent, e.g. openai:gpt-5. Default: a script, no LLM."
+)
+@click.option(
+    "--dist", type=click.Path(file_okay=False, path_type=Path), help="The built bundle. Default: dist/."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", default=0, show_default="a free one", type=click.IntRange(0, 65535), help="Port to listen on."
+)
+@click.option(
+    "--allow-remote", is_flag=True, help="Allow a --host that is not loopback (needs --public-url)."
+)
+@click.option(
+    "--public-url", "public_urls", multiple=True, metavar="URL", help="Address given by a reverse proxy."
+)
+@click.option(
+    "--allow-origin",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Another page that may connect; `null` opts in.",
+)
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
+@click.option("--max-sockets", default=128, show_default=True, type=click.IntRange(1), help="Agents at once.")
+@click.option(
+    "--max-message",
+    default=64,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="MIB",
+    help="MiB a message.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Fixed token for several gateways behind one balancer. Default: a fresh one for each start.",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--verbose", "-v", is_flag=True, help="Log more.")
+def serve(
+    agent: str | None,
+    config: Path | None,
+    model: str | None,
+    dist: Path | None,
+    host: str,
+    port: int,
+    allow_remote: bool,
+    public_urls: tuple[str, ...],
+    origins: tuple[str, ...],
+    open_browser: bool,
+    max_sockets: int,
+    max_message: int,
+    token_file: Path | None,
+    log_format: Literal["text", "json"],
+    verbose: bool,
+) -> None:
+    """Serve the page and its WebSocket to an agent from one loopback origin.
+
+    Prints one line with the address to open; it holds a token that is new for each start. Each open page gets an agent
+    process of its own, which ends with the page. Stop with Ctrl-C.
+    """
+    import anyio
+
+    from sandport_native.agents import AgentConfigError, default_dist, demo_agent, load_agents, parse_command
+    from sandport_native.gateway.app import Agents
+    from sandport_native.gateway.server import Settings, SettingsError
+    from sandport_native.gateway.server import serve as run
+    from sandport_native.log import configure
+    from sandport_native.process import AgentSpec
+
+    configure(log_format, logging.DEBUG if verbose else logging.INFO)
+    if sum(value is not None for value in (agent, config, model)) > 1:
+        raise click.UsageError("--agent, --config and --model exclude each other")
+    try:
+        if config is not None:
+            specs = load_agents(config)
+        elif agent is not None:
+            command = parse_command(agent)
+            specs = {"agent": AgentSpec(Path(command[0]).name, command)}
+        else:
+            specs = {"demo": demo_agent(model)}
+        settings = Settings(
+            Agents(specs),
+            dist if dist is not None else default_dist(),
+            host=host,
+            port=port,
+            public_urls=public_urls,
+            allow_origins=origins,
+            allow_remote=allow_remote,
+            open_browser=open_browser,
+            max_sockets=max_sockets,
+            max_message=max_message * 1024 * 1024,
+            token=token_file.read_text(encoding="utf-8").strip() if token_file is not None else None,
+        )
+        anyio.run(run, settings, _announce)
+    except (AgentConfigError, SettingsError) as exc:
+        raise click.ClickException(str(exc)) from exc
+
+
+def _announce(line: str) -> None:
+    click.echo(line)
+
+
+@main.command()
+def doctor() -> None:
+    """Say what is installed, what would work, and what to do about the rest.
+
+    Exit status 1 if something that `sandport serve` needs is missing.
+    """
+    from sandport_native.doctor import examine
+
+    failed = False
+    for finding in examine():
+        click.echo(str(finding))
+        failed |= finding.needed and finding.state != "ok"
+    if failed:
+        raise SystemExit(1)
+
+
+@main.group()
+def agentpool() -> None:
+    """Stock agentpool with MCP-over-ACP. Runs in the environment that has agentpool 2.9.18."""
+
+
+@agentpool.command()
+def check() -> None:
+    """Check that the installed agentpool is one this add-on knows. Exit status 1 and a reason if not."""
+    from sandport_native.agentpool.guard import UnknownAgentpoolError, check_agentpool
+
+    try:
+        click.echo(check_agentpool())
+    except UnknownAgentpoolError as exc:
+        raise click.ClickException(str(exc)) from exc
+
+
+@agentpool.command("serve-acp")
+@click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--agent", "agent", metavar="NAME", help="The agent of CONFIG to serve. Default: the pool's main agent."
+)
+@click.option("--demo", is_flag=True, help="Serve the built-in demo agent; it needs no CONFIG and no key.")
+@click.option(
+    "--model", metavar="MODEL", help="Any model agentpool knows, e.g. openai:gpt-5; replaces the agent's own."
+)
+@click.option(
+    "--mcp-over-acp/--no-mcp-over-acp",
+    default=True,
+    show_default=True,
+    help="Offer and accept `acp` servers.",
+)
+@click.option(
+    "--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Log there. Default: agentpool's log."
+)
+def serve_acp(
+    config: Path | None,
+    agent: str | None,
+    demo: bool,
+    model: str | None,
+    mcp_over_acp: bool,
+    log_file: Path | None,
+) -> None:
+    """Serve an agentpool agent over ACP on stdin and stdout, with native MCP-over-ACP.
+
+    \b
+    sandport agentpool serve-acp agents.yml --agent helper
+    sandport agentpool serve-acp --demo
+    sandport agentpool serve-acp --demo --model openai:gpt-5
+    """
+    from sandport_native.agentpool.guard import UnknownAgentpoolError, check_agentpool
+
+    if demo == (config is not None):
+        raise click.UsageError("give either CONFIG or --demo")
+    try:
+        check_agentpool()
+    except UnknownAgentpoolError as exc:
+        raise click.ClickException(str(exc)) from exc
+    from sandport_native.agentpool.serve import ServeOptions, run
+
+    raise SystemExit(run(ServeOptions(config, agent, model, mcp_over_acp, log_file)))

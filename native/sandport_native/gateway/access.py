@@ -1,0 +1,105 @@
+"""Who may use the gateway: checks of Host, Origin and token, without I/O.
+
+Invariant: a request passes only if every check passes; loopback peers get no exception, because any web page that is
+open in the person's browser is a loopback peer. The token is compared in constant time and never shown.
+
+Sources: DNS rebinding needs the Host check, cross-site WebSocket needs the Origin check (CORS does not cover it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+TOKEN_BYTES = 32
+"""256 random bits for each start."""
+
+SUBPROTOCOL = "acp.v1"
+"""The subprotocol that is echoed. The token comes as a second one, because a browser can set no header here."""
+
+TOKEN_PREFIX = "sandport.token."
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request was refused; `reason` is safe to log and to send."""
+
+    reason: str
+
+
+def new_token() -> str:
+    """A fresh token, URL-safe and valid inside a subprotocol name."""
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def host_of(origin: str) -> str:
+    """The Host header a browser sends to this origin, e.g. `https://a.example` -> `a.example`.
+
+    Raises:
+        ValueError: not an http(s) origin, or it carries a path, query or user.
+    """
+    parts = urlsplit(origin)
+    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        raise ValueError(f"{origin!r} is not an origin like https://sandport.example")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError(f"{origin!r} must be an origin alone, without path or query")
+    return parts.netloc.lower()
+
+
+class Access:
+    """The gateway's door.
+
+    Args:
+        origins: the addresses under which the gateway is reached, e.g. `http://127.0.0.1:8765`. Their hosts are the
+            accepted Host headers, they themselves the accepted Origins.
+        token: what a socket must present.
+        extra_origins: further pages that may open the socket; `"null"` opts in to opaque origins.
+    """
+
+    def __init__(self, origins: Iterable[str], token: str, extra_origins: Iterable[str] = ()) -> None:
+        own = [origin.rstrip("/").lower() for origin in origins]
+        self._origin_by_host = {host_of(origin): origin for origin in own}
+        self._origins = {*own, *(origin.rstrip("/").lower() for origin in extra_origins)}
+        self._token = hashlib.sha256(token.encode()).digest()
+
+    def origin_for(self, host: str) -> str:
+        """The origin served under this Host header. Call only after `check_host` has passed."""
+        return self._origin_by_host[host.lower()]
+
+    def check_host(self, hosts: Sequence[str]) -> Refusal | None:
+        """Check the request's Host headers; exactly one known host passes."""
+        if len(hosts) != 1 or hosts[0].lower() not in self._origin_by_host:
+            return Refusal(
+                "unknown Host: open the address that sandport serve printed (or add it with --public-url)"
+            )
+        return None
+
+    def check_socket(
+        self, hosts: Sequence[str], origins: Sequence[str], subprotocols: Sequence[str]
+    ) -> Refusal | None:
+        """Check an upgrade to the agent's WebSocket.
+
+        A missing Origin is accepted, since only programs that are no browsers omit it and the token still holds.
+        `Origin: null` (sandboxed frames, file: pages) is an origin like any other and must be listed.
+        """
+        refusal = self.check_host(hosts)
+        if refusal is not None:
+            return refusal
+        if len(origins) > 1 or (origins and origins[0].lower() not in self._origins):
+            return Refusal("foreign Origin: this page may not use the agent (see --allow-origin)")
+        tokens = [name.removeprefix(TOKEN_PREFIX) for name in subprotocols if name.startswith(TOKEN_PREFIX)]
+        # Both sides are hashed first, so neither length nor content shows in the time taken.
+        given = hashlib.sha256(
+            tokens[0].encode("utf-8", "surrogateescape") if len(tokens) == 1 else b""
+        ).digest()
+        if not hmac.compare_digest(given, self._token) or len(tokens) != 1:
+            return Refusal(
+                "missing or wrong token: open the address that sandport serve printed at its last start"
+            )
+        if SUBPROTOCOL not in subprotocols:
+            return Refusal(f"the subprotocol {SUBPROTOCOL} was not offered")
+        return None

@@ -1,0 +1,197 @@
+"""The ASGI application: routes, door, and the table of open sockets.
+
+Invariant: `open_sockets` counts exactly the sockets that hold, or are about to hold, an agent; it never exceeds the
+limit and is zero after `stop`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+from starlette.applications import Starlette
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from sandport_native.gateway.access import SUBPROTOCOL, Access, Refusal
+from sandport_native.gateway.relay import Relay
+from sandport_native.gateway.static import Bundle
+from sandport_native.lines import MAX_LINE_BYTES
+from sandport_native.log import RateLimiter
+from sandport_native.process import AgentSpec
+
+log = logging.getLogger("sandport.gateway")
+
+MAX_SOCKETS = 128
+"""Open sockets, and so agent processes, at once. A page needs one; an agent costs 100 to 600 MB."""
+
+SECURITY_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+"""For answers that are not files of the bundle; those bring their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agents:
+    """The agents a page can choose from; the first is the default."""
+
+    specs: Mapping[str, AgentSpec]
+
+    def __post_init__(self) -> None:
+        if not self.specs:
+            raise ValueError("at least one agent is needed")
+
+    def get(self, name: str | None) -> AgentSpec | None:
+        """The agent of that name, the default for None, None if unknown."""
+        return next(iter(self.specs.values())) if name is None else self.specs.get(name)
+
+
+class Gateway:
+    """The gateway's application.
+
+    Args:
+        access: the door.
+        agents: what a socket can be connected to.
+        dist: the built bundle.
+        max_sockets: sockets at once; more get 503.
+        max_message: bytes of one message in either direction.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        agents: Agents,
+        dist: Path,
+        *,
+        max_sockets: int = MAX_SOCKETS,
+        max_message: int = MAX_LINE_BYTES,
+    ) -> None:
+        self._access = access
+        self._agents = agents
+        self._bundle = Bundle(dist)
+        self._max_sockets = max_sockets
+        self._max_message = max_message
+        self._relays: set[Relay] = set()
+        self._stopping = False
+        self._idle = anyio.Event()
+        self._numbers = itertools.count(1)
+        self._refusals = RateLimiter(20, 1.0)
+        self.app: ASGIApp = _Door(
+            Starlette(
+                routes=[
+                    WebSocketRoute("/acp", self._socket),
+                    Route("/acp", self._upgrade_required),
+                    Route("/health", self._health),
+                    Route("/agents", self._list_agents),
+                    Route("/{path:path}", self._file),
+                ]
+            ),
+            self._refuse_host,
+        )
+
+    @property
+    def open_sockets(self) -> int:
+        """How many sockets hold an agent now."""
+        return len(self._relays)
+
+    async def stop(self) -> None:
+        """Close every socket with 1001, end every agent, take no new ones; returns when all are gone."""
+        self._stopping = True
+        for relay in list(self._relays):
+            relay.stop()
+        if self._relays:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    def _refuse_host(self, connection: HTTPConnection) -> Refusal | None:
+        return self._refused(connection, self._access.check_host(connection.headers.getlist("host")))
+
+    def _refused(self, connection: HTTPConnection, refusal: Refusal | None) -> Refusal | None:
+        if refusal is not None and self._refusals.allow(anyio.current_time()):
+            log.warning("refused %s: %s", connection.url.path, refusal.reason)
+        return refusal
+
+    async def _socket(self, socket: WebSocket) -> None:
+        headers = socket.headers
+        refusal = self._refused(
+            socket,
+            self._access.check_socket(
+                headers.getlist("host"), headers.getlist("origin"), socket.scope["subprotocols"]
+            ),
+        )
+        if refusal is not None:
+            await socket.send_denial_response(PlainTextResponse(refusal.reason, 403, SECURITY_HEADERS))
+            return
+        spec = self._agents.get(socket.query_params.get("agent"))
+        if spec is None:
+            known = ", ".join(self._agents.specs)
+            await socket.send_denial_response(PlainTextResponse(f"Unknown agent; there are: {known}", 404))
+            return
+        if self._stopping or len(self._relays) >= self._max_sockets:
+            why = (
+                "shutting down"
+                if self._stopping
+                else f"all {self._max_sockets} sockets (--max-sockets) are in use"
+            )
+            log.warning("refused a socket: %s", why)
+            await socket.send_denial_response(PlainTextResponse(f"The gateway is not available: {why}", 503))
+            return
+        relay = Relay(socket, spec, limit=self._max_message, label=f"socket {next(self._numbers)}")
+        self._relays.add(relay)
+        try:
+            await socket.accept(SUBPROTOCOL)
+            await relay.run()
+        finally:
+            self._relays.discard(relay)
+            if not self._relays:
+                self._idle.set()
+
+    async def _upgrade_required(self, request: Request) -> Response:
+        return PlainTextResponse(
+            "This address speaks WebSocket", 426, {"Upgrade": "websocket", **SECURITY_HEADERS}
+        )
+
+    async def _health(self, request: Request) -> Response:
+        status = {
+            "status": "stopping" if self._stopping else "ok",
+            "sockets": len(self._relays),
+            "max_sockets": self._max_sockets,
+            "bundle": self._bundle.built,
+        }
+        return JSONResponse(
+            status, 503 if self._stopping else 200, {"Cache-Control": "no-store", **SECURITY_HEADERS}
+        )
+
+    async def _list_agents(self, request: Request) -> Response:
+        names = list(self._agents.specs)
+        return JSONResponse(
+            {"default": names[0], "agents": names}, headers={"Cache-Control": "no-store", **SECURITY_HEADERS}
+        )
+
+    async def _file(self, request: Request) -> Response:
+        return await self._bundle.respond(request, self._access.origin_for(request.headers["host"]))
+
+
+class _Door:
+    """Checks the Host of every request before any route sees it."""
+
+    def __init__(self, inner: Starlette, check: Callable[[HTTPConnection], Refusal | None]) -> None:
+        self._inner, self._check = inner, check
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (
+            scope["type"] in ("http", "websocket")
+            and (refusal := self._check(HTTPConnection(scope))) is not None
+        ):
+            response = PlainTextResponse(refusal.reason, 403, SECURITY_HEADERS)
+            if scope["type"] == "websocket":
+                await WebSocket(scope, receive, send).send_denial_response(response)
+            else:
+                await response(scope, receive, send)
+            return
+        await self._inner(scope, receive, send)

@@ -1,0 +1,193 @@
+"""One WebSocket and one agent: text frames on the one side, lines on the other.
+
+Invariant: a message is forwarded as the text that came in, in order, or answered with an error; it is never lost in
+silence. The agent lives exactly as long as the socket. Each side is read only as fast as the other takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from dataclasses import dataclass
+
+import anyio
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from sandport_native.lines import Line, Oversize, message_head
+from sandport_native.log import RateLimiter
+from sandport_native.process import EXIT_WAIT, AgentProcess, AgentSpec, AgentStartError, open_agent
+
+log = logging.getLogger("sandport.gateway")
+
+CLOSE_NORMAL, CLOSE_SHUTDOWN, CLOSE_DATA, CLOSE_POLICY, CLOSE_AGENT = 1000, 1001, 1003, 1008, 1011
+
+REASON_BYTES = 120
+"""A close frame holds 125 bytes, two of them the code."""
+
+PARSE_BYTES = 1024 * 1024
+"""Up to this size a frame is checked to be one JSON object before the agent sees it, because agents drop what they
+cannot parse without an answer. Larger frames are only checked at their ends: parsing them would hold up every other
+socket."""
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds to get the close frame out to a page that no longer reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    code: int
+    reason: str
+
+
+def close_reason(text: str) -> str:
+    """Cut a reason to what a close frame holds, at a character border."""
+    return text.encode("utf-8")[:REASON_BYTES].decode("utf-8", "ignore")
+
+
+def error_text(code: int, message: str, request_id: str = "null") -> str:
+    """A JSON-RPC error; `request_id` is JSON text."""
+    return f'{{"jsonrpc":"2.0","id":{request_id},"error":{{"code":{code},"message":{json.dumps(message)},"data":null}}}}'
+
+
+def check_frame(text: str, limit: int) -> str | None:
+    """Check one frame from the page. Returns the JSON-RPC error to answer with, or None when it may pass."""
+    size = len(text) if text.isascii() else len(text.encode("utf-8"))
+    if size > limit:
+        head = message_head(text[:512].encode("utf-8", "replace"))
+        known = head[0] if head is not None and head[1] else "null"
+        return error_text(
+            -32600, f"A message of {size} bytes exceeds the gateway's limit of {limit} bytes", known
+        )
+    stripped = text.strip()
+    if stripped.startswith("["):
+        return error_text(-32600, "Invalid request: batches are not part of ACP")
+    if size <= PARSE_BYTES:
+        try:
+            value = json.loads(stripped, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            return error_text(-32700, "Parse error: each frame must hold exactly one JSON message")
+        if not isinstance(value, dict):
+            return error_text(-32600, "Invalid request: a message must be an object")
+    elif not (stripped.startswith("{") and stripped.endswith("}")):
+        return error_text(-32700, "Parse error: each frame must hold exactly one JSON message")
+    return None
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")
+
+
+class Relay:
+    """Carries one socket's conversation.
+
+    Args:
+        socket: an accepted WebSocket.
+        spec: the agent to start for it.
+        limit: the largest message in either direction, bytes.
+        label: how the logs name this socket.
+    """
+
+    def __init__(self, socket: WebSocket, spec: AgentSpec, *, limit: int, label: str) -> None:
+        self._socket = socket
+        self._spec = spec
+        self._limit = limit
+        self._label = label
+        self._outcome: _Outcome | None = None
+        self._scope = anyio.CancelScope()
+        self._noise = RateLimiter(20, 1.0)
+        self._sending = anyio.Lock()
+
+    def stop(self, reason: str = "The gateway is shutting down") -> None:
+        """End the conversation because the gateway ends."""
+        self._finish(_Outcome(CLOSE_SHUTDOWN, reason))
+
+    async def run(self) -> None:
+        """Start the agent and relay until either side ends; then close the socket and end the agent."""
+        try:
+            with self._scope:
+                async with open_agent(self._spec, limit=self._limit) as agent:
+                    log.info("%s: agent %s started (pid %d)", self._label, self._spec.name, agent.pid)
+                    try:
+                        async with anyio.create_task_group() as tasks:
+                            tasks.start_soon(self._to_agent, agent)
+                            tasks.start_soon(self._to_page, agent)
+                    finally:
+                        # The page is told first; ending a stubborn agent takes seconds.
+                        with anyio.CancelScope(shield=True):
+                            await self._close()
+        except AgentStartError as exc:
+            log.error("%s: %s", self._label, exc)
+            self._outcome = _Outcome(CLOSE_AGENT, str(exc))
+            await self._close()
+        outcome = self._outcome
+        log.info("%s: ended (%s)", self._label, outcome.reason if outcome is not None else "cancelled")
+
+    def _finish(self, outcome: _Outcome) -> None:
+        if self._outcome is None:
+            self._outcome = outcome
+        self._scope.cancel()
+
+    async def _to_agent(self, agent: AgentProcess) -> None:
+        try:
+            while True:
+                text = await self._socket.receive_text()
+                answer = check_frame(text, self._limit)
+                if answer is not None:
+                    log.warning("%s: refused a frame of the page: %s", self._label, answer)
+                    await self._send(answer)
+                    continue
+                await agent.send(text)
+        except WebSocketDisconnect as exc:
+            self._finish(_Outcome(CLOSE_NORMAL, f"the page closed the socket, code {exc.code}"))
+        except KeyError:
+            self._finish(_Outcome(CLOSE_DATA, "ACP uses text frames; a binary frame was received"))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            # Usually the agent is gone: then `_to_page` sees its stdout end and says why.
+            await anyio.sleep(EXIT_WAIT)
+            self._finish(_Outcome(CLOSE_AGENT, "The agent no longer reads its input"))
+
+    async def _to_page(self, agent: AgentProcess) -> None:
+        try:
+            async for event in agent.receive():
+                if isinstance(event, Oversize):
+                    await self._report(agent, event)
+                elif (text := self._decode(event, agent)) is not None:
+                    await self._send(text)
+        except WebSocketDisconnect:
+            self._finish(_Outcome(CLOSE_NORMAL, "the page closed the socket"))
+        else:
+            self._finish(_Outcome(CLOSE_AGENT, await agent.exit_text()))
+
+    def _decode(self, line: Line, agent: AgentProcess) -> str | None:
+        try:
+            text = line.data.decode("utf-8")
+        except UnicodeDecodeError:
+            text = ""
+        if not text.lstrip().startswith(("{", "[")):
+            # Banners and warnings that libraries print to stdout; a client could only fail on them.
+            if self._noise.allow(anyio.current_time()):
+                log.warning(
+                    "%s: agent %s wrote %d bytes that are no message", self._label, agent.pid, len(line.data)
+                )
+            return None
+        return text
+
+    async def _report(self, agent: AgentProcess, event: Oversize) -> None:
+        """An over-long message was dropped: the one that waits for it gets an error that names the limit."""
+        log.error("%s: agent %d: %s", self._label, agent.pid, event)
+        head = message_head(event.prefix)
+        if head is not None and head[1]:
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+                await agent.send(error_text(-32600, f"Gateway: {event}", head[0]))
+        else:
+            await self._send(error_text(-32603, f"Gateway: {event}", head[0] if head is not None else "null"))
+
+    async def _send(self, text: str) -> None:
+        async with self._sending:
+            await self._socket.send_text(text)
+
+    async def _close(self) -> None:
+        outcome = self._outcome or _Outcome(CLOSE_SHUTDOWN, "The gateway is shutting down")
+        with anyio.move_on_after(CLOSE_TIMEOUT), contextlib.suppress(RuntimeError, WebSocketDisconnect):
+            await self._socket.close(outcome.code, close_reason(outcome.reason))

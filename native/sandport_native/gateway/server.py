@@ -1,0 +1,248 @@
+"""Running the gateway: address, token, signals, shutdown.
+
+Invariant: the token leaves this process on stdout only (and in a private file for the browser that `--open` starts);
+after `serve` returns no agent is running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import tempfile
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import uvicorn
+
+from sandport_native.gateway.access import Access, host_of, new_token
+from sandport_native.gateway.app import MAX_SOCKETS, Agents, Gateway
+from sandport_native.lines import MAX_LINE_BYTES
+from sandport_native.log import redactor
+
+log = logging.getLogger("sandport.gateway")
+
+PING_INTERVAL = 20.0
+"""Seconds between WebSocket pings. Browsers answer them below the page, so a hidden tab stays connected and proxies
+see traffic."""
+
+PING_TIMEOUT = 60.0
+"""Seconds without a pong after which the socket counts as dead. A laptop that slept is dead; a busy one is not."""
+
+FRAME_SLACK = 16 * 1024 * 1024
+"""A frame up to this much over the message limit is still read, to answer it with an error; beyond, the socket is
+closed with 1009."""
+
+HTTP_GRACE = 3
+"""Seconds running downloads get at shutdown."""
+
+
+class SettingsError(ValueError):
+    """The settings contradict each other; the text says how to mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `sandport serve` needs to know.
+
+    Args:
+        agents: the agents to offer.
+        dist: the built bundle.
+        host, port: where to listen; port 0 takes a free one.
+        public_urls: addresses under which a reverse proxy publishes the gateway.
+        allow_origins: further origins that may open the socket, `"null"` included.
+        allow_remote: opt in to a host other than loopback.
+        open_browser: open the page when ready.
+        max_sockets, max_message: limits, see `Gateway`.
+        token: fixed token for several gateways behind a balancer; None makes a fresh one.
+    """
+
+    agents: Agents
+    dist: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    public_urls: Sequence[str] = field(default_factory=tuple)
+    allow_origins: Sequence[str] = field(default_factory=tuple)
+    allow_remote: bool = False
+    open_browser: bool = False
+    max_sockets: int = MAX_SOCKETS
+    max_message: int = MAX_LINE_BYTES
+    token: str | None = None
+
+    def validate(self) -> None:
+        """Raises SettingsError when the settings would be unsafe or can not work."""
+        for url in self.public_urls:
+            try:
+                host_of(url)
+            except ValueError as exc:
+                raise SettingsError(f"--public-url: {exc}") from exc
+        if not is_loopback(self.host):
+            if not self.allow_remote:
+                raise SettingsError(
+                    f"--host {self.host} is not loopback: everyone who can reach it could try the agent over plain HTTP. "
+                    "Put a TLS reverse proxy in front and keep 127.0.0.1, or add --allow-remote if you accept that."
+                )
+            if not self.public_urls:
+                raise SettingsError(
+                    f"--host {self.host} also needs --public-url, the address people will open"
+                )
+        if self.token is not None and len(self.token) < 22:
+            raise SettingsError("the token must have at least 128 random bits (22 URL-safe characters)")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host name or address can only be reached from this machine."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def own_origins(host: str, port: int) -> list[str]:
+    """The origins under which a server bound to host and port is reached on this machine."""
+    names = [f"[{host.strip('[]')}]" if ":" in host else host]
+    if is_loopback(host):
+        names += [name for name in ("127.0.0.1", "localhost", "[::1]") if name not in names]
+    suffix = "" if port == 80 else f":{port}"
+    return [f"http://{name}{suffix}" for name in names]
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        SettingsError: the address is in use or not ours.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host.strip("[]"), port))
+    except OSError as exc:
+        sock.close()
+        raise SettingsError(f"cannot listen on {host}:{port}: {exc.strerror}; try another --port") from exc
+    sock.listen(128)
+    sock.setblocking(False)
+    return sock
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers, with an event when it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = anyio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+async def serve(settings: Settings, announce: Callable[[str], None] = print) -> None:
+    """Serve until SIGINT or SIGTERM; then close all sockets with 1001 and end all agents.
+
+    Args:
+        settings: see `Settings`.
+        announce: gets the one line with the address and the token.
+
+    Raises:
+        SettingsError: the settings are unsafe, or the address is in use.
+    """
+    settings.validate()
+    token = settings.token or new_token()
+    redactor.add(token)
+    with listen(settings.host, settings.port) as sock:
+        port = sock.getsockname()[1]
+        origins = [*own_origins(settings.host, port), *settings.public_urls]
+        gateway = Gateway(
+            Access(origins, token, settings.allow_origins),
+            settings.agents,
+            settings.dist,
+            max_sockets=settings.max_sockets,
+            max_message=settings.max_message,
+        )
+        server = _Server(
+            uvicorn.Config(
+                gateway.app,
+                ws="websockets-sansio",
+                ws_max_size=settings.max_message + FRAME_SLACK,
+                ws_ping_interval=PING_INTERVAL,
+                ws_ping_timeout=PING_TIMEOUT,
+                ws_per_message_deflate=False,  # on loopback it only costs time and memory
+                access_log=False,
+                log_config=None,
+                server_header=False,
+                lifespan="off",
+                timeout_graceful_shutdown=HTTP_GRACE,
+                # The Host header decides what is served, so no forwarded header may change what we see.
+                proxy_headers=False,
+            )
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch_signals, gateway, server)
+            tasks.start_soon(_announce_when_ready, server, settings, origins, token, announce)
+            try:
+                await server.serve([sock])
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await gateway.stop()
+                tasks.cancel_scope.cancel()
+
+
+async def _watch_signals(gateway: Gateway, server: _Server) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            if server.should_exit:
+                server.force_exit = True
+                continue
+            log.info("stopping: %d sockets open", gateway.open_sockets)
+            # Ours first: uvicorn would close the sockets with 1012 and cut off the reason.
+            await gateway.stop()
+            server.should_exit = True
+
+
+async def _announce_when_ready(
+    server: _Server, settings: Settings, origins: Sequence[str], token: str, announce: Callable[[str], None]
+) -> None:
+    await server.ready.wait()
+    address = f"{settings.public_urls[0].rstrip('/') if settings.public_urls else origins[0]}/#token={token}"
+    announce(f"Sandport is ready: {address}")
+    if not (settings.dist / "index.html").is_file():
+        log.warning("no bundle in %s: run ./build.sh build", settings.dist)
+    if settings.open_browser:
+        with _private_redirect(address) as page:
+            opened = await anyio.to_thread.run_sync(webbrowser.open, page.as_uri())
+            if not opened:
+                log.warning("no browser could be opened; open the address yourself")
+            await anyio.sleep_forever()  # the browser reads the file when it likes
+
+
+@contextlib.contextmanager
+def _private_redirect(address: str) -> Iterator[Path]:
+    """A file only this user can read that sends a browser to the address: an argument would show in `ps`."""
+    descriptor, name = tempfile.mkstemp(
+        prefix="sandport-", suffix=".html", dir=os.environ.get("XDG_RUNTIME_DIR")
+    )
+    page = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(
+                '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+                f'<title>Sandport</title><meta http-equiv="refresh" content="0; url={address}">'
+            )
+        yield page
+    finally:
+        page.unlink(missing_ok=True)

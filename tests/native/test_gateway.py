@@ -1,0 +1,286 @@
+"""The gateway as a real process with real sockets and a real agent process behind each."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from .conftest import ECHO, RunningGateway, alive, gone, run_gateway
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+
+KIB = 1024
+
+
+async def refused(gateway: RunningGateway, **options: object) -> tuple[int, str]:
+    with pytest.raises(InvalidStatus) as info:
+        async with gateway.socket(**options):
+            pass
+    response = info.value.response
+    return response.status_code, bytes(response.body or b"").decode()
+
+
+class TestDoor:
+    """Z01, Z02, Z04: foreign pages, wrong tokens and foreign hosts get 403 before the upgrade, and no agent starts."""
+
+    async def test_foreign_origin_from_loopback(self, gateway: RunningGateway) -> None:
+        assert (await refused(gateway, origin="http://evil.example"))[0] == 403
+        assert (await refused(gateway, origin="null"))[0] == 403
+
+    async def test_token(self, gateway: RunningGateway) -> None:
+        async with run_gateway() as other:
+            assert other.token != gateway.token
+            assert (await refused(gateway, subprotocols=["acp.v1", f"sandport.token.{other.token}"]))[
+                0
+            ] == 403
+        assert (await refused(gateway, subprotocols=["acp.v1"]))[0] == 403
+        assert (await refused(gateway, subprotocols=None))[0] == 403
+        assert (await refused(gateway, subprotocols=["acp.v1", "sandport.token.wrong"]))[0] == 403
+
+    async def test_foreign_host(self, gateway: RunningGateway) -> None:
+        # websockets sets Host itself, so say it by hand.
+        stream = await anyio.connect_tcp("127.0.0.1", gateway.port)
+        async with stream:
+            await stream.send(
+                b"GET /acp HTTP/1.1\r\nHost: rebound.example\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+                + f"Sec-WebSocket-Protocol: acp.v1, sandport.token.{gateway.token}\r\n\r\n".encode()
+            )
+            assert (await stream.receive()).startswith(b"HTTP/1.1 403 ")
+
+    async def test_null_origin_when_allowed(self) -> None:
+        async with run_gateway("--allow-origin", "null") as gateway, gateway.socket(origin="null") as socket:
+            assert (await socket.request("echo", {"a": 1}))["result"] == {"a": 1}
+
+    async def test_refusals_start_no_agent_and_logs_hold_no_token(self, gateway: RunningGateway) -> None:
+        await refused(gateway, origin="http://evil.example")
+        await refused(gateway, subprotocols=["acp.v1", "sandport.token.wrong-token-of-someone"])
+        async with gateway.socket() as socket:
+            await socket.request("stderr", {"lines": 1, "text": f"agent saw {gateway.token}"})
+            line = await gateway.wait_log("agent saw")
+        log = "\n".join(gateway.log)
+        assert line.rstrip().endswith("agent saw *** 0")
+        assert gateway.token not in log and "wrong-token-of-someone" not in log
+        assert log.count("started (pid") == 1
+        arguments = Path(f"/proc/{gateway.process.pid}/cmdline").read_text(encoding="utf-8")
+        assert gateway.token not in arguments
+
+    async def test_only_the_plain_subprotocol_is_echoed(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            assert socket.connection.subprotocol == "acp.v1"
+
+    async def test_too_many_sockets(self) -> None:
+        async with run_gateway("--max-sockets", "1") as gateway, gateway.socket() as socket:
+            await socket.request("echo", {})
+            status, text = await refused(gateway)
+            assert status == 503 and "--max-sockets" in text
+
+    async def test_remote_host_needs_the_flag(self) -> None:
+        done = await anyio.run_process(
+            [sys.executable, "-m", "sandport_native", "serve", "--host", "0.0.0.0", "--agent", ECHO], check=False
+        )
+        assert done.returncode == 1 and b"--allow-remote" in done.stderr
+
+
+class TestMessages:
+    """L01, L02, L05, L06, P15: what goes through as it is, and what is answered with an error."""
+
+    @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 132 * KIB, 3 * 1024 * KIB])
+    async def test_sizes_in_both_directions(self, gateway: RunningGateway, size: int) -> None:
+        async with gateway.socket() as socket:
+            await socket.connection.send(
+                json.dumps({"jsonrpc": "2.0", "id": 1, "method": "big", "params": {"bytes": size}})
+            )
+            raw = await socket.connection.recv()
+            assert len(raw) == size
+            text = "y" * size
+            assert (await socket.request("echo", {"text": text}))["result"] == {"text": text}
+
+    async def test_text_is_not_reformatted(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            await socket.connection.send(
+                '{"jsonrpc":"2.0",\n "id": 9007199254740993,\r\n "method":"echo","params":{"é":"\\ud800"}}\n'
+            )
+            answer = await socket.receive()
+            assert answer["id"] == 9007199254740993
+            assert answer["result"] == {"é": "\ud800"}
+
+    async def test_bad_frames_are_answered_and_the_socket_lives(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            for frame, code in [
+                ('{"jsonrpc":"2.0","id":1,"met', -32700),
+                ('hod":"echo"}', -32700),
+                ('{"jsonrpc":"2.0","id":1,"method":"echo","params":{"x":NaN}}', -32700),
+                ('[{"jsonrpc":"2.0","id":1,"method":"echo"}]', -32600),
+                ("[]", -32600),
+                ("3", -32600),
+                ("", -32700),
+                ("[" * 100_000, -32600),
+                ('{"a":' * 100_000, -32700),
+            ]:
+                await socket.connection.send(frame)
+                answer = await socket.receive()
+                assert (answer["id"], answer["error"]["code"]) == (None, code), frame[:50]
+                assert "data" in answer["error"]
+            assert (await socket.request("echo", [1]))["result"] == [1]
+
+    async def test_over_the_limit_names_the_limit_and_the_next_passes(self) -> None:
+        async with run_gateway("--max-message", "1") as gateway, gateway.socket() as socket:
+            limit = 1024 * KIB
+            answer = await socket.request("echo", {"text": "z" * limit})
+            assert answer["id"] == 1 and str(limit) in answer["error"]["message"]
+            answer = await socket.request("big", {"bytes": limit + 1})  # from the agent: a result
+            assert answer["id"] == 2 and str(limit) in answer["error"]["message"]
+            answer = await socket.request("big-request", {"bytes": limit})  # from the agent: a request
+            assert answer["result"]["id"] == "r1" and str(limit) in answer["result"]["error"]["message"]
+            assert (await socket.request("big", {"bytes": limit}))["id"] == 4
+
+    async def test_binary_frames_are_refused(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            await socket.connection.send(b"{}")
+            with pytest.raises(ConnectionClosed) as info:
+                await socket.receive()
+            assert info.value.rcvd is not None and info.value.rcvd.code == 1003
+
+    async def test_noise_on_stdout_does_not_reach_the_page(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            assert (await socket.request("noise"))["result"] == {}
+            await gateway.wait_log("that are no message")
+
+    async def test_stderr_is_limited(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            await socket.request("stderr", {"lines": 5000, "text": "spam"})
+        await gateway.wait_log("ended (the page closed")
+        assert sum("spam" in line for line in gateway.log) < 1000
+
+    async def test_a_deaf_agent_stops_the_reading(self, gateway: RunningGateway) -> None:
+        """Back-pressure: what the agent does not read stays with the page, not in the gateway's memory."""
+        async with gateway.socket() as socket:
+            pid = (await socket.request("pid"))["result"]["pid"]
+            await socket.connection.send('{"jsonrpc":"2.0","method":"deaf"}')
+            frame = json.dumps({"jsonrpc": "2.0", "method": "echo", "params": "p" * 1024 * KIB})
+            sent = 0
+            with anyio.move_on_after(3):
+                for _ in range(200):
+                    await socket.connection.send(frame)
+                    sent += 1
+            assert sent < 100
+            status = Path(f"/proc/{gateway.process.pid}/status").read_text(encoding="utf-8")
+            resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+            assert resident < 250 * KIB  # kB; 200 MB of frames would not fit
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(ConnectionClosed) as info:
+                await socket.receive()
+            assert info.value.rcvd is not None and info.value.rcvd.code == 1011
+
+
+class TestLifetime:
+    async def test_agent_ends_with_its_socket(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            answer = (await socket.request("pid"))["result"]
+            assert answer["pid"] == answer["pgid"]  # its own process group
+            async with gateway.socket() as second:
+                assert (await second.request("pid"))["result"]["pid"] != answer["pid"]
+        await gone(answer["pid"])
+
+    async def test_crash_closes_with_1011_and_a_reason(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            with pytest.raises(ConnectionClosed) as info:
+                await socket.request("exit", {"status": 3, "words": "é" * 200})
+            closed = info.value.rcvd
+            assert closed is not None and closed.code == 1011
+            assert "exit status 3" in closed.reason and len(closed.reason.encode()) <= 120
+        async with gateway.socket() as socket:  # the next socket gets a fresh agent
+            assert (await socket.request("echo", {}))["result"] == {}
+
+    async def test_killed_agent_is_named(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            os.kill((await socket.request("pid"))["result"]["pid"], signal.SIGKILL)
+            with pytest.raises(ConnectionClosed) as info:
+                await socket.receive()
+            assert info.value.rcvd is not None and "SIGKILL" in info.value.rcvd.reason
+
+    async def test_missing_command(self) -> None:
+        async with run_gateway(agent="/no/such/agent --acp") as gateway, gateway.socket() as socket:
+            with pytest.raises(ConnectionClosed) as info:
+                await socket.receive()
+            assert info.value.rcvd is not None and info.value.rcvd.code == 1011
+            assert "/no/such/agent" in info.value.rcvd.reason
+
+    async def test_stubborn_group_is_killed(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            pid = (await socket.request("pid"))["result"]["pid"]
+            child = (await socket.request("stubborn"))["result"]["child"]
+            assert alive(child)
+        await gone(pid)
+        await gone(child)
+
+    async def test_shutdown_closes_with_1001_and_ends_every_agent(self) -> None:
+        async with run_gateway() as gateway, gateway.socket() as one, gateway.socket() as two:
+            pids = [(await socket.request("pid"))["result"]["pid"] for socket in (one, two)]
+            gateway.process.send_signal(signal.SIGTERM)
+            for socket in (one, two):
+                with pytest.raises(ConnectionClosed) as info:
+                    await socket.receive()
+                assert info.value.rcvd is not None and info.value.rcvd.code == 1001
+            with anyio.fail_after(15):
+                assert await gateway.process.wait() == 0
+            assert not any(alive(pid) for pid in pids)
+
+    async def test_health_and_choice_of_agents(self, tmp_path: Path) -> None:
+        config = tmp_path / "sandport.toml"
+        config.write_text(
+            f"[agents.first]\ncommand = {json.dumps(ECHO)}\n[agents.second]\ncommand = {json.dumps(ECHO.split())}\n"
+            'env = { WHO = "second" }\n',
+            encoding="utf-8",
+        )
+        async with run_gateway("--config", str(config), agent=None) as gateway:
+            assert (await http(gateway, "/agents"))["agents"] == ["first", "second"]
+            async with gateway.socket(query="?agent=second") as socket:
+                pid = (await socket.request("pid"))["result"]["pid"]
+                assert b"WHO=second" in Path(f"/proc/{pid}/environ").read_bytes()
+                assert (await http(gateway, "/health"))["sockets"] == 1
+            status, text = await refused(gateway, query="?agent=third")
+            assert status == 404 and "first, second" in text
+
+    async def test_rounds_leave_nothing_behind(self, gateway: RunningGateway) -> None:
+        async def count() -> tuple[int, int]:
+            base = Path(f"/proc/{gateway.process.pid}")
+            children = (
+                (base / "task" / str(gateway.process.pid) / "children").read_text(encoding="utf-8").split()
+            )
+            return len(list((base / "fd").iterdir())), len(children)
+
+        async def rounds(number: int) -> None:
+            for _ in range(number):
+                async with gateway.socket() as socket:
+                    await socket.request("echo", {})
+            with anyio.fail_after(20):
+                while (await http(gateway, "/health"))["sockets"]:
+                    await anyio.sleep(0.02)
+
+        await rounds(3)
+        before = await count()
+        await rounds(int(os.environ.get("SANDPORT_ROUNDS", "25")))
+        after = await count()
+        assert after[0] <= before[0] + 1 and after[1] == before[1] == 0
+
+
+async def http(gateway: RunningGateway, path: str) -> dict[str, object]:
+    stream = await anyio.connect_tcp("127.0.0.1", gateway.port)
+    async with stream:
+        await stream.send(
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\nConnection: close\r\n\r\n".encode()
+        )
+        data = b"".join([chunk async for chunk in stream])
+    head, _, body = data.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), head
+    value: dict[str, object] = json.loads(body)
+    return value
