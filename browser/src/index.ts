@@ -1,0 +1,36 @@
+/**
+ * Sandport for the browser: channels, the port, and the sandbox.
+ *
+ * ```ts
+ * const channel = await webSocketChannel("ws://127.0.0.1:8765/acp", { protocols: ["acp.v1", `sandport.token.${token}`] });
+ * ```
+ *
+ * @packageDocumentation
+ */
+
+export type { ChannelClose, ChannelListener, TextChannel } from "./channel.ts";
+export {
+  ChannelClosedError,
+  CLOSE_ABNORMAL,
+  CLOSE_NORMAL,
+  CLOSE_POLICY,
+  CLOSE_TOO_BIG,
+  CLOSE_UNSUPPORTED,
+  memoryChannelPair,
+} from "./channel.ts";
+export type { MessagePortChannelOptions } from "./channel-messageport.ts";
+export { messagePortChannel } from "./channel-messageport.ts";
+export type { WebSocketChannelOptions } from "./channel-websocket.ts";
+export { MAX_TEXT_LENGTH, OPEN_TIMEOUT_MS, webSocketChannel } from "./channel-websocket.ts";
+export { Port, type PortOptions, type Traffic } from "./port.ts";
+export type { Delivery, Destination, DropReason, LiveConnection, PortLimits } from "./port-core.ts";
+export { PORT_LIMITS, PortCore } from "./port-core.ts";
+export type {
+  ConnectionState,
+  KeepConnectedOptions,
+  KeptConnection,
+  ReconnectDecision,
+  ReconnectTimes,
+} from "./reconnect.ts";
+export { keepConnected, RECONNECT_TIMES, ReconnectPolicy } from "./reconnect.ts";
+export { advertisesAcp, declaration, LocalError, type ServerDeclaration } from "./wire.ts";
