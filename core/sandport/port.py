@@ -238,9 +238,7 @@ class PortCore:
         self._closed = True
         closed = PeerError(INTERNAL_ERROR, "The channel closed")
         out = [
-            Delivery(
-                _SANDBOX + owner, encode(error_message(request_id, PeerError(INTERNAL_ERROR, "The channel closed")))
-            )
+            Delivery(_SANDBOX + owner, encode(error_message(request_id, closed)))
             for request_id, owner in self._reverse.items()
             if owner in self._sandboxes and not self._sandboxes[owner].suspended
         ]

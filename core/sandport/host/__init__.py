@@ -1,0 +1,9 @@
+"""The client side that provides tools."""
+
+from __future__ import annotations
+
+from sandport.host.call import TIME_LIMIT, CallInfo, current_call
+from sandport.host.host import DEFAULT_TIME_LIMIT, ToolHost
+from sandport.host.limits import HostLimits
+
+__all__ = ["DEFAULT_TIME_LIMIT", "TIME_LIMIT", "CallInfo", "HostLimits", "ToolHost", "current_call"]

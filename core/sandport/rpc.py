@@ -1,0 +1,328 @@
+"""One JSON-RPC peer on a channel: ids, the receive loop, cancellation, and exactly one answer a request.
+
+Invariants: every inbound request is answered once, or never if it was abandoned or the channel ended; an inbound
+notification is never answered. When the channel ends, every outbound request fails with `ChannelClosed` and every
+inbound one is cancelled; no task and no table entry stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import anyio
+import anyio.abc
+
+from sandport.channel import Channel
+from sandport.codec import MAX_MESSAGE_CHARS, Message, decode, encode, error_message, id_key, is_id
+from sandport.errors import ChannelClosed
+from sandport.wire import CANCEL_METHODS
+from sandport.wire.errors import INTERNAL_ERROR, INVALID_REQUEST, REQUEST_CANCELLED, PeerError
+
+__all__ = ["AcpOuter", "Inbound", "Peer"]
+
+logger = logging.getLogger(__name__)
+
+COURTESY_TIMEOUT: Final = 1.0
+"""Seconds to write a cancellation nobody waits for; a wedged channel must not hold the one who gives up."""
+
+
+class AcpOuter(Protocol):
+    """The sending half of an ACP connection, as the MCP layer needs it.
+
+    `Peer` is one; the connection of any ACP library can be made one.
+    """
+
+    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
+        """Send a request and wait for its result.
+
+        A caller that is cancelled or times out has `$/cancel_request` sent for the outer id.
+
+        Raises:
+            PeerError: the peer answered with an error.
+            TimeoutError: no answer within `timeout` seconds.
+            ChannelClosed: the connection ended first.
+        """
+        ...
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Send a notification.
+
+        Raises:
+            ChannelClosed: the connection has ended.
+        """
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class Inbound:
+    """A request of the peer while it is being worked on."""
+
+    id: Any
+    method: str
+    params: Any
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    settled: bool = False
+    """Answered, or never to be: nothing more may be sent on behalf of this request."""
+    cancelled: bool = False
+    """Whether the peer asked for it to stop."""
+    unencodable: Callable[[Exception], Any] | None = None
+    """Makes the result to send when the first cannot be written as JSON; may raise `PeerError`."""
+
+    def abandon(self) -> None:
+        """Stop the work and never answer."""
+        self.settled = True
+        self.scope.cancel()
+
+
+@dataclass(eq=False, slots=True)
+class _Pending:
+    done: anyio.Event = field(default_factory=anyio.Event)
+    result: Any = None
+    error: Exception | None = None
+
+
+class Peer:
+    """A JSON-RPC 2.0 peer.
+
+    Args:
+        channel: the texts.
+        on_request: answers a request with its result; raises `PeerError` for an error. Runs in a task of its own that
+            starts in the order of arrival.
+        on_notification: takes a notification, in the order of arrival, in the receive loop: it must not wait.
+        id_prefix: ids of own requests are `f"{id_prefix}{n}"`; without one they are the integers from 0.
+        max_message_chars: cap on a message, either way.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        on_request: Callable[[Inbound], Awaitable[Any]],
+        on_notification: Callable[[str, Any], None],
+        *,
+        id_prefix: str | None = None,
+        max_message_chars: int = MAX_MESSAGE_CHARS,
+    ) -> None:
+        self._channel = channel
+        self._on_request = on_request
+        self._on_notification = on_notification
+        self._id_prefix = id_prefix
+        self._limit = max_message_chars
+        self._next_id = 0
+        self._pending: dict[Any, _Pending] = {}
+        self._inbound: dict[Any, Inbound] = {}
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the channel has ended."""
+        return self._closed
+
+    @property
+    def inbound(self) -> list[Inbound]:
+        """The peer's requests that are being worked on."""
+        return list(self._inbound.values())
+
+    @property
+    def pending(self) -> int:
+        """Own requests that wait for an answer."""
+        return len(self._pending)
+
+    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
+        """See `AcpOuter.request`."""
+        request_id: Any = self._next_id if self._id_prefix is None else f"{self._id_prefix}{self._next_id}"
+        self._next_id += 1
+        message: Message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        text = self._encode(message)
+        key = id_key(request_id)
+        pending = self._pending[key] = _Pending()
+        try:
+            await self._send(text)
+            if timeout is None:
+                await pending.done.wait()
+            else:
+                with anyio.fail_after(timeout):
+                    await pending.done.wait()
+        except TimeoutError:
+            await self._give_up(request_id)
+            raise
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._give_up(request_id)
+            raise
+        finally:
+            self._pending.pop(key, None)
+        if pending.error is not None:
+            raise pending.error
+        return pending.result
+
+    async def notify(self, method: str, params: Any) -> None:
+        """See `AcpOuter.notify`."""
+        await self._send(self._encode({"jsonrpc": "2.0", "method": method, "params": params}))
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Serve until the channel ends, then settle everything."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                task_status.started()
+                while True:
+                    try:
+                        text = await self._channel.receive()
+                    except ChannelClosed:
+                        break
+                    await self._receive(text, tasks)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._close()
+
+    async def aclose(self) -> None:
+        """Close the channel; `run` then ends. Idempotent."""
+        self._close()
+        await self._channel.aclose()
+
+    def _close(self) -> None:
+        self._closed = True
+        for pending in self._pending.values():
+            if not pending.done.is_set():
+                pending.error = ChannelClosed("the channel ended before the answer came")
+                pending.done.set()
+        for inbound in self._inbound.values():
+            inbound.abandon()
+
+    # -- receiving ------------------------------------------------------------------------------------------
+
+    async def _receive(self, text: str, tasks: anyio.abc.TaskGroup) -> None:
+        try:
+            message = decode(text, limit=self._limit)
+        except PeerError as error:
+            logger.warning("a text that is no message: %s", error)
+            await self._answer(error_message(None, error))
+            return
+        method = message.get("method")
+        if isinstance(method, str):
+            if "id" in message:
+                await self._start(message["id"], method, message.get("params"), tasks)
+            elif method in CANCEL_METHODS:
+                await self._cancel(message.get("params"))
+            else:
+                self._notification(method, message.get("params"))
+        elif "result" in message or "error" in message:
+            self._settle(message)
+        else:
+            nothing = PeerError(INVALID_REQUEST, "Invalid request: neither a method nor an answer")
+            await self._answer(error_message(message["id"] if is_id(message.get("id")) else None, nothing))
+
+    async def _start(self, request_id: Any, method: str, params: Any, tasks: anyio.abc.TaskGroup) -> None:
+        refusal = None
+        if not is_id(request_id):
+            request_id, refusal = None, "Invalid request: the id must be a string or a number"
+        elif id_key(request_id) in self._inbound:
+            refusal = "Invalid request: the id is open already"
+        elif method in CANCEL_METHODS:
+            # A cancellation that wants an answer gets one, whether or not it hit anything.
+            await self._cancel(params)
+            await self._answer({"jsonrpc": "2.0", "id": request_id, "result": {}})
+            return
+        if refusal is not None:
+            await self._answer(error_message(request_id, PeerError(INVALID_REQUEST, refusal)))
+            return
+        inbound = self._inbound[id_key(request_id)] = Inbound(request_id, method, params)
+        tasks.start_soon(self._work, inbound)
+
+    async def _work(self, inbound: Inbound) -> None:
+        answer: Message | None = None
+        try:
+            # A request cancelled before its task ran must never start.
+            if not inbound.scope.cancel_called:
+                with inbound.scope:
+                    answer = await self._outcome(inbound)
+        finally:
+            self._inbound.pop(id_key(inbound.id), None)
+        if answer is None or inbound.settled:
+            return
+        inbound.settled = True
+        try:
+            text = self._encode(answer)
+        except (ValueError, TypeError, PeerError) as error:
+            text = self._encode(self._replacement(inbound, error))
+        await self._write(text)
+
+    async def _outcome(self, inbound: Inbound) -> Message:
+        try:
+            return {"jsonrpc": "2.0", "id": inbound.id, "result": await self._on_request(inbound)}
+        except PeerError as error:
+            return error_message(inbound.id, error)
+        except (Exception, KeyboardInterrupt):
+            logger.exception("a handler of %s failed", inbound.method)
+            return error_message(inbound.id, PeerError(INTERNAL_ERROR, "Internal error"))
+
+    def _replacement(self, inbound: Inbound, error: Exception) -> Message:
+        """The answer for a result that cannot be written."""
+        try:
+            if inbound.unencodable is not None:
+                return {"jsonrpc": "2.0", "id": inbound.id, "result": inbound.unencodable(error)}
+        except PeerError as refusal:
+            error = refusal
+        text = error.message if isinstance(error, PeerError) else f"The result cannot be written as JSON: {error}"
+        return error_message(inbound.id, PeerError(INTERNAL_ERROR, text))
+
+    async def _cancel(self, params: Any) -> None:
+        """Settle a request the peer no longer wants. An unknown or finished id is silence."""
+        target = params.get("requestId") if isinstance(params, dict) else None
+        inbound = self._inbound.get(id_key(target)) if is_id(target) else None
+        if inbound is None or inbound.settled:
+            return
+        inbound.settled = inbound.cancelled = True
+        inbound.scope.cancel()
+        # Answered here and now: the work may take its time to unwind, its slot is freed when it has.
+        await self._answer(error_message(inbound.id, PeerError(REQUEST_CANCELLED, "Request cancelled")))
+
+    def _notification(self, method: str, params: Any) -> None:
+        try:
+            self._on_notification(method, params)
+        except PeerError as error:
+            logger.debug("dropped notification %s: %s", method, error)
+        except Exception:
+            logger.exception("the handler of notification %s failed", method)
+
+    def _settle(self, message: Message) -> None:
+        pending = self._pending.get(id_key(message.get("id")))
+        if pending is None or pending.done.is_set():
+            logger.debug("an answer nobody waits for, id %r", message.get("id"))
+            return
+        error = message.get("error")
+        if "error" not in message:
+            pending.result = message["result"]
+        elif isinstance(error, dict) and type(error.get("code")) is int:
+            pending.error = PeerError(error["code"], str(error.get("message", "")), error.get("data"))
+        else:
+            pending.error = PeerError(INTERNAL_ERROR, "The peer answered with a malformed error", error)
+        pending.done.set()
+
+    # -- sending --------------------------------------------------------------------------------------------
+
+    def _encode(self, message: Message) -> str:
+        return encode(message, limit=self._limit)
+
+    async def _send(self, text: str) -> None:
+        if self._closed:
+            raise ChannelClosed("the channel is closed")
+        await self._channel.send(text)
+
+    async def _write(self, text: str) -> None:
+        """Send an answer; a channel that ended wants none."""
+        try:
+            await self._channel.send(text)
+        except ChannelClosed:
+            logger.debug("an answer came too late: the channel is closed")
+
+    async def _answer(self, message: Message) -> None:
+        await self._write(self._encode(message))
+
+    async def _give_up(self, request_id: Any) -> None:
+        if self._closed:
+            return
+        with anyio.move_on_after(COURTESY_TIMEOUT):
+            await self._answer({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": request_id}})
