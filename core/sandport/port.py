@@ -581,6 +581,10 @@ class Port:
         if lane is not None:
             await lane.aclose()
 
+    async def withdraw(self, server_id: str) -> None:
+        """A server is no longer offered. See `PortCore.withdraw`."""
+        await self._deliver(self.core.withdraw(server_id))
+
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Move texts until the channel or the ACP lane ends; then close everything and settle what is open."""
         try:

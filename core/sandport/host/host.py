@@ -20,6 +20,7 @@ from sandport.errors import LimitExceeded, LocalError, MountError
 from sandport.host.lane import HostLane
 from sandport.host.limits import HostLimits
 from sandport.host.mounted import ListKind, MountedServer
+from sandport.inline import install_inline_threads
 from sandport.wire import Params, declaration
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class ToolHost:
     Args:
         time_limit: seconds a `tools/call` may take; `None` for no limit. Per tool: `mount(time_limits=...)`.
         limits: how much it takes on at once.
+        threads: run sync tools in threads, where there are any; by default they run inline and none is started.
 
     Example:
         >>> async with ToolHost() as host:  # doctest: +SKIP
@@ -49,8 +51,17 @@ class ToolHost:
         ...     await host.serve(channel)
     """
 
-    def __init__(self, *, time_limit: float | None = DEFAULT_TIME_LIMIT, limits: HostLimits | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        time_limit: float | None = DEFAULT_TIME_LIMIT,
+        limits: HostLimits | None = None,
+        threads: bool = False,
+    ) -> None:
         self.limits = limits or HostLimits()
+        self._inline = not threads
+        if self._inline:
+            install_inline_threads()
         self._time_limit = time_limit
         self._mounted: dict[str, MountedServer] = {}
         self._ids: dict[str, MountedServer] = {}
@@ -101,7 +112,12 @@ class ToolHost:
         if name in self._mounted:
             raise MountError(f"a server named {name!r} is mounted already: names are unique in a session")
         mounted = MountedServer(
-            name, server, time_limit=self._time_limit, time_limits=time_limits or {}, limits=self.limits
+            name,
+            server,
+            time_limit=self._time_limit,
+            time_limits=time_limits or {},
+            limits=self.limits,
+            inline=self._inline,
         )
         self._mounted[name] = mounted
         if self._tasks is not None:

@@ -24,6 +24,7 @@ from mcp_types import INVALID_PARAMS, SERVER_INFO_META_KEY, SubscriptionsListenR
 from sandport.errors import LimitExceeded, MountError
 from sandport.host.call import CALL, TIME_LIMIT, CallInfo
 from sandport.host.limits import HostLimits
+from sandport.inline import INLINE
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
@@ -58,6 +59,7 @@ class MountedServer:
         time_limit: seconds a `tools/call` may take; `None` for no limit.
         time_limits: seconds by tool, before the tool's own `timeout` and `time_limit`.
         limits: how much it takes on.
+        inline: run sync tools on the event loop, not in threads.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class MountedServer:
         time_limit: float | None,
         time_limits: Mapping[str, float | None],
         limits: HostLimits,
+        inline: bool,
     ) -> None:
         self.name = name
         self.server = server
@@ -80,6 +83,7 @@ class MountedServer:
         self._time_limit = time_limit
         self._time_limits = dict(time_limits)
         self._limits = limits
+        self._inline = inline
         self._places = anyio.Semaphore(limits.max_active_requests)
         self._waiting = 0
         self._listening = 0
@@ -97,6 +101,7 @@ class MountedServer:
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Hold the server's lifespan open until `end`; a lifespan that fails marks this server alone."""
+        INLINE.set(self._inline)
         try:
             async with self.low.lifespan(self.low) as self.state:
                 self._ready.set()
@@ -125,7 +130,7 @@ class MountedServer:
         async def handle(
             context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
         ) -> dict[str, Any]:
-            self._announce(context, method, params)
+            self._enter(context, method, params)
             if method in ("initialize", "ping"):
                 return await kernel(context, method, params)
             async with self._place(method):
@@ -136,7 +141,8 @@ class MountedServer:
 
         return handle
 
-    def _announce(self, context: Any, method: str, params: Mapping[str, Any] | None) -> None:
+    def _enter(self, context: Any, method: str, params: Mapping[str, Any] | None) -> None:
+        INLINE.set(self._inline)
         transport = context.transport
         tool = params.get("name") if params and method == "tools/call" else None
         CALL.set(

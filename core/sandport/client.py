@@ -1,0 +1,182 @@
+"""An ACP client for programs without a page: the official `agent-client-protocol` package on a port's acp lane, and a
+`ToolHost` on its mcp lane. Needs the extra `acp`.
+
+Invariant: servers are declared only to an agent that advertised MCP over ACP; otherwise the program is told why not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from sandport.channel import Channel, memory_channel_pair
+from sandport.codec import decode, encode
+from sandport.errors import ChannelClosed, LocalError
+from sandport.host import ToolHost
+from sandport.port import Port
+from sandport.wire import Params, advertises_acp
+
+if TYPE_CHECKING:
+    from acp.client.connection import ClientSideConnection
+    from acp.interfaces import Client
+    from acp.schema import InitializeResponse, NewSessionResponse
+
+__all__ = ["AcpClient", "LaneTransport", "acp_client"]
+
+logger = logging.getLogger(__name__)
+
+_SESSION_METHODS: Final = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
+_HOST: Final = "host"
+
+
+class LaneTransport:
+    """The SDK's message transport over a channel; a `Port`'s acp lane, as a rule.
+
+    It writes both id members into `mcpServers` entries of type `acp`: each release of the SDK knows one of them only.
+    """
+
+    def __init__(self, lane: Channel) -> None:
+        self._lane = lane
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send one message."""
+        if message.get("method") in _SESSION_METHODS:
+            message = _with_both_ids(message)
+        try:
+            await self._lane.send(encode(message))
+        except ChannelClosed as error:
+            raise ConnectionError(str(error)) from None
+
+    async def receive(self) -> dict[str, Any] | None:
+        """The next message, or `None` at the end."""
+        try:
+            return decode(await self._lane.receive())
+        except ChannelClosed:
+            return None
+
+    async def close(self) -> None:
+        """Close the lane."""
+        await self._lane.aclose()
+
+
+def _with_both_ids(message: dict[str, Any]) -> dict[str, Any]:
+    params = message.get("params") or {}
+    servers = [
+        {**entry, "id": entry.get("id") or entry["serverId"], "serverId": entry.get("serverId") or entry["id"]}
+        if entry.get("type") == "acp"
+        else entry
+        for entry in params.get("mcpServers") or ()
+    ]
+    return {**message, "params": {**params, "mcpServers": servers}}
+
+
+class AcpClient:
+    """A connection to an agent that may use a host's tools; made by `acp_client`.
+
+    Attributes:
+        connection: the SDK's `ClientSideConnection`, for everything that has nothing to do with tools.
+        port: the port, with its counters of what was dropped.
+        offers: whether the agent takes servers over ACP; `None` before `initialize`.
+    """
+
+    def __init__(self, connection: ClientSideConnection, port: Port, host: ToolHost | None) -> None:
+        self.connection = connection
+        self.port = port
+        self.offers: bool | None = None
+        self._host = host
+        self._declared: dict[str, list[str]] = {}
+
+    async def initialize(self, **options: Any) -> InitializeResponse:
+        """`initialize` of the SDK (`protocol_version=1` by default); remembers what the agent offers."""
+        answer = await self.connection.initialize(**{"protocol_version": 1, **options})
+        self.offers = advertises_acp(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+        if not self.offers and self._host is not None:
+            logger.warning("the agent does not advertise mcpCapabilities.acp: the host's tools are not declared to it")
+        return answer
+
+    def declarations(self) -> list[Params]:
+        """Fresh `mcpServers` entries for one session; none for an agent that did not offer to use them.
+
+        Raises:
+            LocalError: `initialize` has not been answered.
+        """
+        if self.offers is None:
+            raise LocalError("await initialize first: it says whether the agent uses tools over ACP")
+        if self._host is None or not self.offers:
+            return []
+        entries = self._host.declarations()
+        for entry in entries:
+            self.port.core.declare(_HOST, entry["serverId"])
+        return entries
+
+    async def new_session(
+        self, cwd: str, *, mcp_servers: list[Any] | None = None, **options: Any
+    ) -> NewSessionResponse:
+        """`session/new` with the host's servers declared.
+
+        Args:
+            cwd: absolute path of the session.
+            mcp_servers: further servers, as the SDK's models.
+            **options: see `ClientSideConnection.new_session`.
+        """
+        from acp.schema import AcpMcpServer
+
+        entries = self.declarations()
+        ours: list[Any] = [AcpMcpServer.model_validate(entry) for entry in entries]
+        answer = await self.connection.new_session(cwd=cwd, mcp_servers=[*(mcp_servers or ()), *ours], **options)
+        self._declared[answer.session_id] = [entry["serverId"] for entry in entries]
+        return answer
+
+    async def close_session(self, session_id: str) -> None:
+        """`session/close`, and what was declared for the session is withdrawn even if the agent refuses."""
+        try:
+            await self.connection.close_session(session_id=session_id)
+        finally:
+            await self.withdraw(session_id)
+
+    async def withdraw(self, session_id: str) -> None:
+        """Stop offering what was declared for a session; open calls are answered with an error."""
+        for server_id in self._declared.pop(session_id, ()):
+            if self._host is not None:
+                self._host.withdraw(server_id)
+            await self.port.withdraw(server_id)
+
+
+@asynccontextmanager
+async def acp_client(channel: Channel, client: Client, host: ToolHost | None = None) -> AsyncIterator[AcpClient]:
+    """Connect to an agent over a channel.
+
+    Args:
+        channel: to the agent; closed at the end.
+        client: the SDK's `Client`: what the agent may ask of the program.
+        host: lends its servers to the agent; it must have been entered.
+
+    Example:
+        >>> async with ToolHost() as host, acp_client(channel, MyClient(), host) as agent:  # doctest: +SKIP
+        ...     await agent.initialize()
+        ...     session = await agent.new_session("/project")
+    """
+    from acp.client.connection import ClientSideConnection
+
+    port = Port(channel)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(port.run)
+        if host is not None:
+            ours, theirs = memory_channel_pair()
+            port.attach(_HOST, ours, "host.")
+            tasks.start_soon(host.serve, theirs, "host.")
+        connection = ClientSideConnection(client, LaneTransport(port.acp))
+        agent = AcpClient(connection, port, host)
+        try:
+            yield agent
+        finally:
+            with anyio.CancelScope(shield=True):
+                for session_id in list(agent._declared):
+                    await agent.withdraw(session_id)
+                await connection.close()
+                await channel.aclose()
+            tasks.cancel_scope.cancel()
