@@ -63,8 +63,7 @@ async function main() {
   const extra = extraWheels(values.with, locked);
 
   const layerKey = sha256(
-    pyodideKey(),
-    readFileSync(path.join(ROOT, "browser/build/compile.py")),
+    compilerKey(),
     ...[...locked, ...extra].sort().map((file) => `${path.basename(file)}:${sha256(readFileSync(file))}`),
   );
   const inputs = sha256(layerKey, JSON.stringify([servers, values["no-image"]]), sourcesKey());
@@ -80,18 +79,19 @@ async function main() {
   });
   const layer = await cachedLayer(layerKey, [...locked, ...extra], python);
   const sources = sourceFiles();
-  const site = await cached(`site-${sha256(layerKey, sourcesHash(sources)).slice(0, 24)}.zip`, async () => {
+  const core = await cached(`core-${sha256(compilerKey(), sourcesHash(sources)).slice(0, 24)}.zip`, async () => {
     const compile = await python();
     say(`compiling ${sources.length} files of our own`);
     for (const { file, name } of sources) compile.put(file, `/src/${name}`);
-    return compile.call("assemble", layer.site, "/src");
+    return compile.call("sources", "/src");
   });
 
   // 2. Files by role.
   const files = {
     ...Object.fromEntries(Object.entries(PYODIDE_FILES).map(([role, name]) => [role, file(name, bytes(path.join(PYODIDE, name)))])),
     stdlib: file("python_stdlib.zip", layer.stdlib),
-    site: file("site.zip", site),
+    site: file("site.zip", layer.site),
+    core: file("core.zip", core),
     native: file("native.zip", layer.native),
     lock: file("lock.json", Buffer.from(JSON.stringify(packageLock(layer.packages)))),
   };
@@ -136,6 +136,11 @@ function pyodideKey() {
   // Sizes stand for contents: the version pins them, and hashing 14 MB would cost half the time of a check.
   const names = [...Object.values(PYODIDE_FILES), "python_stdlib.zip"];
   return JSON.stringify([pyodideVersion(), names.map((name) => fileSize(path.join(PYODIDE, name)))]);
+}
+
+/** What decides about bytecode beside its source. */
+function compilerKey() {
+  return sha256(pyodideKey(), readFileSync(path.join(ROOT, "browser/build/compile.py")));
 }
 
 function sourceFiles() {

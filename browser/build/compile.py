@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 SITE = "/sandport/site.zip"
+CORE = "/sandport/core.zip"
 NATIVE = "/sandport/native"
 
 READ_AS_SOURCE = {
@@ -61,14 +62,15 @@ def _compiled(entries: Iterable[tuple[str, bytes]], root: str) -> dict[str, byte
     return result
 
 
-def _zip(entries: Mapping[str, bytes], *, compress: bool) -> bytes:
+def _zip(entries: Mapping[str, bytes]) -> bytes:
+    """An archive of stored entries: a third smaller in transit than a compressed one, since the server compresses all
+    of it at once, and read without inflating. Sorted by kind, so that like stands by like."""
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name in sorted(entries):
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(entries, key=lambda name: (PurePosixPath(name).suffix, name)):
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             info.external_attr = 0o644 << 16
-            info.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
-            archive.writestr(info, entries[name], compresslevel=9 if compress else None)
+            archive.writestr(info, entries[name])
     return out.getvalue()
 
 
@@ -80,7 +82,7 @@ def stdlib(path: str) -> bytes:
     """Pyodide's python_stdlib.zip, compiled. It ships as source, and every import of it would compile."""
     with zipfile.ZipFile(path) as archive:
         entries = {name: data for name, data in _entries(archive).items() if "__pycache__" not in name}
-    return _zip(_compiled(entries.items(), "/lib/python314.zip"), compress=True)
+    return _zip(_compiled(entries.items(), "/lib/python314.zip"))
 
 
 def wheels(folder: str) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def wheels(folder: str) -> dict[str, Any]:
         root = NATIVE if is_native else SITE
         (native if is_native else site).update(_compiled(kept, root))
         packages.update(_lock_entry(path, names, kept))
-    return {"site": _zip(site, compress=False), "native": _zip(native, compress=False), "packages": packages}
+    return {"site": _zip(site), "native": _zip(native), "packages": packages}
 
 
 def _lock_entry(path: Path, names: list[str], kept: list[tuple[str, bytes]]) -> dict[str, Any]:
@@ -126,21 +128,12 @@ def _lock_entry(path: Path, names: list[str], kept: list[tuple[str, bytes]]) -> 
     }
 
 
-def assemble(layer: bytes, sources: str) -> bytes:
-    """`site.zip`: the wheels' layer and the source trees below `sources`, compiled.
-
-    Compressed, since a static host may not compress, and Python reads a compressed zip as fast.
-    """
-    with zipfile.ZipFile(io.BytesIO(layer)) as archive:
-        entries = _entries(archive)
-    root = Path(sources)
-    ours = [
+def sources(folder: str) -> bytes:
+    """Our own source trees below `folder`, compiled."""
+    root = Path(folder)
+    entries = [
         (str(path.relative_to(root)), path.read_bytes())
         for path in sorted(root.rglob("*"))
         if path.is_file() and not _dropped(str(path.relative_to(root)))
     ]
-    entries.update(_compiled(ours, SITE))
-    return _zip(entries, compress=COMPRESS_SITE)
-
-
-COMPRESS_SITE = True
+    return _zip(_compiled(entries, CORE))

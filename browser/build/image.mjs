@@ -18,6 +18,7 @@ export async function bootBundle(boot, files, preload, extra = {}) {
     ...(await nodeOptions()),
     files: {
       site: copy("site"),
+      core: copy("core"),
       native: copy("native"),
       preload,
       lock: Buffer.from(files.lock.data).toString(),

@@ -13,6 +13,7 @@ import { storedEntries } from "./zip.ts";
 
 /** Where the bundle lies in the sandbox's file system. */
 export const SITE = "/sandport/site.zip";
+export const CORE = "/sandport/core.zip";
 export const NATIVE = "/sandport/native";
 
 /**
@@ -24,8 +25,10 @@ const TABLE_AFTER = 24576;
 
 /** The bytes of a bundle. Their buffers may be taken over by the sandbox's file system. */
 export interface BootFiles {
-  /** Bytecode of everything, one zip on sys.path. */
+  /** Bytecode of the wheels, one zip on sys.path. */
   readonly site: Uint8Array<ArrayBuffer>;
+  /** Bytecode of Sandport's own Python, one zip on sys.path. */
+  readonly core: Uint8Array<ArrayBuffer>;
   /** Packages with native modules, one stored zip, unpacked into {@link NATIVE}. */
   readonly native: Uint8Array<ArrayBuffer>;
   /** Paths in `native` that are loaded before Python starts, in this order. */
@@ -113,8 +116,8 @@ export async function bootPyodide(options: BootOptions): Promise<PyodideAPI> {
 /** The bundle before site-packages, the stand-ins after everything: a real package wins. */
 const SET_PATH = `
 import sys
-sys.path[:] = [p for p in sys.path if p] + ["${SITE}/standins"]
-sys.path[1:1] = ["${SITE}", "${NATIVE}"]
+sys.path[:] = [p for p in sys.path if p] + ["${CORE}/standins"]
+sys.path[1:1] = ["${CORE}", "${SITE}", "${NATIVE}"]
 `;
 
 /** Puts the deadline where Pyodide looks for signals; after every load, as an image does not hold it. */
@@ -176,6 +179,7 @@ function hooked(
 async function placeFiles(module: EmscriptenModule, files: BootFiles): Promise<void> {
   module.FS.mkdirTree(NATIVE);
   module.FS.writeFile(SITE, files.site, { canOwn: true });
+  module.FS.writeFile(CORE, files.core, { canOwn: true });
   const entries = storedEntries(files.native);
   const made = new Set<string>();
   for (const [path, bytes] of entries) {

@@ -17,6 +17,7 @@ export interface BootParcel {
   readonly wasm: ArrayBuffer;
   readonly stdlib: ArrayBuffer;
   readonly site: ArrayBuffer;
+  readonly core: ArrayBuffer;
   readonly native: ArrayBuffer;
   readonly lock: ArrayBuffer;
   readonly image?: ArrayBuffer;

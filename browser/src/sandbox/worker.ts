@@ -57,6 +57,7 @@ async function serve({ parcel, config, signal }: WorkerStart, port: MessagePort)
     const pyodide = await bootPyodide({
       files: {
         site: new Uint8Array(parcel.site),
+        core: new Uint8Array(parcel.core),
         native: new Uint8Array(parcel.native),
         preload: config.preload,
         lock: new TextDecoder().decode(parcel.lock),
