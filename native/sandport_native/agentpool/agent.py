@@ -1,0 +1,289 @@
+"""agentpool's ACP agent with MCP-over-ACP: one wrap around its request handler, per connection.
+
+Invariant: whatever is not about `acp` servers reaches agentpool as it came. A session's servers live from its start to
+its close, its replacement, or the end of the connection. Turns of one agent object never overlap, and each session has
+a conversation of its own, although agentpool shares the object between sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from acp.exceptions import RequestError
+from acp.schema import CancelNotification, CloseSessionRequest, ForkSessionRequest, ResumeSessionRequest
+from agentpool.messaging.message_history import MessageHistory
+from agentpool_server.acp_server.acp_agent import AgentPoolACPAgent
+from pydantic import BaseModel
+
+from sandport.agent import AcpMcpConnectionManager, AcpMCPServerConfig
+from sandport.errors import PeerError
+from sandport.rpc import Inbound
+from sandport_native.agentpool.current import CURRENT_SESSION
+from sandport_native.agentpool.outer import AgentpoolOuter
+from sandport_native.agentpool.servers import Failure, PageServers
+from sandport_native.agentpool.streams import REQUEST_ID_KEY
+
+if TYPE_CHECKING:
+    from acp.agent.connection import AgentSideConnection
+    from agentpool.agents.base_agent import BaseAgent
+
+log = logging.getLogger("sandport.agentpool")
+
+Handler = Callable[[str, Any, bool], Awaitable[Any]]
+
+OPENERS = frozenset({"session/new", "session/load", "session/fork", "session/resume"})
+CANCELLATIONS = frozenset({"$/cancel_request", "mcp/cancel"})
+META_KEY = "sandport"
+"""In the `_meta` of a session's answer: which page servers were attached, which failed and why."""
+
+
+@dataclass(eq=False)
+class _Conversation:
+    history: MessageHistory
+    agent_session_id: str | None
+
+
+class SandportAgent(AgentPoolACPAgent):
+    """`AgentPoolACPAgent` that uses the page's servers.
+
+    Made by `make_agent`, which also wraps the connection's handler.
+    """
+
+    mcp_over_acp: bool = True
+    mcp_timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._turn_lock = asyncio.Lock()
+        self._turns: dict[str, asyncio.Task[Any]] = {}
+        self._running: str | None = None
+        self._conversations: dict[str, _Conversation] = {}
+        self._inbound: dict[Any, Inbound] = {}
+        self._notices: dict[str, list[Failure]] = {}
+
+    def bind(self, connection: AgentSideConnection) -> None:
+        """Wrap the connection's handler. Once, right after the connection was made."""
+        rpc = connection._conn  # noqa: SLF001
+        self.mcp = AcpMcpConnectionManager(AgentpoolOuter(rpc))
+        self.servers = PageServers(self.mcp, self.mcp_timeout)
+        self._inner: Handler = rpc._handler  # noqa: SLF001
+        rpc._handler = self._handle  # noqa: SLF001
+
+    async def shut_down(self) -> None:
+        """Disconnect every server and close every session. The connection may already be gone."""
+        for task in list(self._turns.values()):
+            task.cancel()
+        await self.servers.close()
+        await self.session_manager.close_all_sessions()
+
+    def connection_lost(self) -> None:
+        """The client is gone: fail at once what waits for it, so that shutting down waits for nobody."""
+        self.mcp.abandon_all()
+        for inbound in self._inbound.values():
+            inbound.abandon()
+
+    # ------------------------------------------------------------ the wrap
+
+    async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
+        fields: Mapping[str, Any] = params if isinstance(params, dict) else {}
+        session_id = fields.get("sessionId")
+        if isinstance(session_id, str):
+            # This task handles this one message, so nothing has to set it back.
+            CURRENT_SESSION.set(session_id)
+        if method in CANCELLATIONS:
+            self._cancel_request(fields.get("requestId"))
+            return None
+        if method.removeprefix("_").startswith("mcp/"):
+            return await self._mcp(method, params, is_notification)
+        if is_notification or not isinstance(params, dict):
+            return await self._inner(method, params, is_notification)
+        if method == "initialize":
+            return self._with_capability(await self._inner(method, params, False))
+        if method in OPENERS:
+            return await self._open(method, params)
+        if method == "session/prompt" and isinstance(session_id, str):
+            return await self._prompt(session_id, params)
+        return await self._inner(method, params, False)
+
+    def _with_capability(self, response: Any) -> Any:
+        # A dict passes through agentpool unchanged; its capability model would drop the field.
+        result = response.model_dump(by_alias=True, exclude_none=True) if isinstance(response, BaseModel) else response
+        capabilities = result.setdefault("agentCapabilities", {})
+        if self.mcp_over_acp:
+            capabilities.setdefault("mcpCapabilities", {})["acp"] = True
+        # Stock agentpool implements fork but neither declares nor routes it; `_open` routes it.
+        capabilities.setdefault("sessionCapabilities", {}).setdefault("fork", {})
+        return result
+
+    async def _mcp(self, method: str, params: Any, is_notification: bool) -> Any:
+        if not self.mcp_over_acp:
+            raise RequestError.method_not_found(method)
+        if is_notification:
+            try:
+                self.mcp.handle_notification(method, params)
+            except PeerError as exc:
+                log.debug("dropped %s: %s", method, exc)
+            return None
+        inbound = Inbound(None, method, params)
+        request_id = params.pop(REQUEST_ID_KEY, None) if isinstance(params, dict) else None
+        inbound.id = request_id
+        if request_id is not None:
+            self._inbound[request_id] = inbound
+        try:
+            with inbound.scope:
+                return await self.mcp.handle_request(method, params, inbound)
+        except PeerError as exc:
+            raise RequestError(exc.code, exc.message, exc.data) from exc
+        finally:
+            self._inbound.pop(request_id, None)
+        raise RequestError(-32800, "Request cancelled")
+
+    def _cancel_request(self, request_id: Any) -> None:
+        inbound = self._inbound.get(request_id) if isinstance(request_id, str | int) else None
+        if inbound is not None and not inbound.settled:
+            inbound.settled = inbound.cancelled = True
+            inbound.scope.cancel()
+
+    # ------------------------------------------------------------ sessions
+
+    async def _open(self, method: str, params: dict[str, Any]) -> Any:
+        configs, others, skipped = self._split(params.get("mcpServers"))
+        params = {**params, "mcpServers": others}
+        known = params.get("sessionId") if method in ("session/load", "session/resume") else None
+        if isinstance(known, str):
+            # A client that came back: what runs for the old one waits for answers that will not come.
+            await self._stop_turn(known)
+            await self.servers.detach(known)
+        async with self._turn(known) if isinstance(known, str) else contextlib.nullcontext():
+            response = await self._route(method, params)
+        result = response.model_dump(by_alias=True, exclude_none=True) if isinstance(response, BaseModel) else response
+        result = dict(result or {})
+        session_id = known or result.get("sessionId")
+        session = self.session_manager.get_session(session_id) if isinstance(session_id, str) else None
+        failures = list(skipped)
+        if session is not None and configs:
+            failures += await self.servers.attach(session, configs)
+        elif configs:
+            failures += [Failure(config.name, "the session could not be opened") for config in configs]
+        if configs or skipped:
+            attached = self.servers.names(str(session_id))
+            report = [{"name": name, "status": "connected"} for name in attached]
+            report += [{"name": item.name, "status": "failed", "reason": item.reason} for item in failures]
+            result["_meta"] = {**(result.get("_meta") or {}), META_KEY: {"mcpServers": report}}
+        if failures and isinstance(session_id, str):
+            self._notices[session_id] = failures
+        return result
+
+    async def _route(self, method: str, params: dict[str, Any]) -> Any:
+        if method == "session/resume":
+            return await self.resume_session(ResumeSessionRequest.model_validate(params))
+        if method == "session/fork":
+            return await self.fork_session(ForkSessionRequest.model_validate(params))
+        return await self._inner(method, params, False)
+
+    def _split(self, servers: Any) -> tuple[list[AcpMCPServerConfig], list[Any], list[Failure]]:
+        """The `acp` entries as configs, the other entries as they came, and the `acp` entries that are not wanted."""
+        if servers is None:
+            return [], [], []
+        if not isinstance(servers, list):
+            raise RequestError.invalid_params({"mcpServers": "must be a list"})
+        configs: list[AcpMCPServerConfig] = []
+        skipped: list[Failure] = []
+        others: list[Any] = []
+        for entry in servers:
+            if not (isinstance(entry, dict) and entry.get("type") == "acp"):
+                others.append(entry)
+                continue
+            name = entry.get("name")
+            if not self.mcp_over_acp:
+                log.warning("skipped the acp server %r: MCP-over-ACP is off", name)
+                skipped.append(Failure(str(name), "MCP-over-ACP is switched off in this agent"))
+                continue
+            if not isinstance(name, str) or not name:
+                raise RequestError.invalid_params({"mcpServers": "an acp server needs a name"})
+            try:
+                config = AcpMCPServerConfig.from_declaration(entry, timeout=self.mcp_timeout)
+            except (PeerError, ValueError) as exc:
+                raise RequestError.invalid_params({"mcpServers": f"{name}: {exc}"}) from exc
+            assert config is not None
+            for other in configs:
+                if config.name == other.name or config.acp_id == other.acp_id:
+                    raise RequestError.invalid_params({"mcpServers": f"two acp servers share a name or id: {name}"})
+            configs.append(config)
+        return configs, others, skipped
+
+    async def close_session(self, params: CloseSessionRequest) -> Any:
+        """Close a session, its page servers first: they must not see a call that is about to be cut off."""
+        await self._stop_turn(params.session_id)
+        await self.servers.detach(params.session_id)
+        self._conversations.pop(params.session_id, None)
+        self._notices.pop(params.session_id, None)
+        return await super().close_session(params)
+
+    # ------------------------------------------------------------ turns
+
+    async def _prompt(self, session_id: str, params: dict[str, Any]) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        if session_id in self._turns:
+            raise RequestError(-32600, "A prompt of this session is running; cancel it first", None)
+        self._turns[session_id] = task
+        try:
+            async with self._turn(session_id):
+                await self._tell_failures(session_id)
+                return await self._inner("session/prompt", params, False)
+        except asyncio.CancelledError:
+            if self._running == session_id or task.uncancel() > 0:
+                raise
+            return {"stopReason": "cancelled"}  # it was still waiting for its turn
+        finally:
+            self._turns.pop(session_id, None)
+
+    async def _tell_failures(self, session_id: str) -> None:
+        session = self.session_manager.get_session(session_id)
+        failures = self._notices.pop(session_id, [])
+        if session is None or not failures:
+            return
+        lines = [f"- **{failure.name}**: {failure.reason}" for failure in failures]
+        text = "Some of the page's tools are not available:\n\n" + "\n".join(lines) + "\n\n"
+        await session.notifications.send_agent_text(text)
+
+    async def cancel(self, params: CancelNotification) -> None:
+        """Cancel a session's turn, and only its own: agentpool would interrupt whatever its shared agent is doing."""
+        task = self._turns.get(params.session_id)
+        if task is not None and self._running != params.session_id:
+            task.cancel()
+            return
+        if task is not None:
+            await super().cancel(params)
+
+    async def _stop_turn(self, session_id: str) -> None:
+        task = self._turns.get(session_id)
+        if task is not None and task is not asyncio.current_task():
+            await self.cancel(CancelNotification(session_id=session_id))
+            await asyncio.wait([task])
+
+    @asynccontextmanager
+    async def _turn(self, session_id: str) -> AsyncIterator[None]:
+        """Have the agent object for oneself, with this session's conversation in it."""
+        async with self._turn_lock:
+            session = self.session_manager.get_session(session_id)
+            agent: BaseAgent[Any, Any] = session.agent if session is not None else self.default_agent
+            own = self._conversations.get(session_id)
+            if own is None:
+                own = _Conversation(MessageHistory(storage=agent.conversation.storage), None)
+            outside = _Conversation(agent.conversation, agent.session_id)
+            agent.conversation, agent.session_id = own.history, own.agent_session_id
+            self._running = session_id
+            try:
+                yield
+            finally:
+                self._running = None
+                self._conversations[session_id] = _Conversation(agent.conversation, agent.session_id)
+                agent.conversation, agent.session_id = outside.history, outside.agent_session_id

@@ -1,0 +1,61 @@
+"""agentpool's own ACP connection as the outer connection of Sandport's core.
+
+Invariant: an outer request that nobody waits for any more is cancelled at the client and leaves no entry behind; an
+error keeps its code, message and data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import anyio
+from acp.connection import Connection
+from acp.exceptions import RequestError
+
+from sandport.errors import ChannelClosed, PeerError
+
+CANCEL_TIMEOUT = 1.0
+"""Seconds to write the cancellation; a client that reads nothing must not hold up the one who gives up."""
+
+
+class AgentpoolOuter:
+    """`sandport.rpc.AcpOuter` over an `acp.connection.Connection`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
+        """See `sandport.rpc.AcpOuter.request`."""
+        # `send_request` takes this number before it first waits, so nobody can come in between.
+        request_id = self._connection._next_request_id  # noqa: SLF001
+        try:
+            with anyio.fail_after(timeout):
+                return await self._connection.send_request(method, params)
+        except RequestError as exc:
+            raise PeerError(exc.code, str(exc), exc.data) from exc
+        except TimeoutError:
+            await self._give_up(request_id)
+            raise
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await self._give_up(request_id)
+            raise
+        except (ConnectionError, OSError, RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
+            raise ChannelClosed("the ACP connection has ended") from exc
+
+    async def notify(self, method: str, params: Any) -> None:
+        """See `sandport.rpc.AcpOuter.notify`."""
+        try:
+            await self._connection.send_notification(method, params)
+        except (ConnectionError, OSError, RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
+            raise ChannelClosed("the ACP connection has ended") from exc
+
+    async def _give_up(self, request_id: int) -> None:
+        # The entry would stay until an answer comes, which may be never.
+        self._connection._state.resolve_outgoing(request_id, None)  # noqa: SLF001
+        with anyio.move_on_after(CANCEL_TIMEOUT):
+            try:
+                await self.notify("$/cancel_request", {"requestId": request_id})
+            except ChannelClosed:
+                pass

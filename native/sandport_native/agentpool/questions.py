@@ -1,0 +1,132 @@
+"""What a page server asks back: elicitation goes to the person through ACP, sampling to the agent's own model.
+
+Invariant: every question is put to the session that the server belongs to, and is answered by that person's choice;
+when it cannot be put, the answer is `decline`, never an invented value.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import mcp.types as mcp_types
+from acp import PermissionOption
+from acp.schema import AllowedOutcome
+from fastmcp.client.elicitation import ElicitResult
+
+if TYPE_CHECKING:
+    from agentpool.agents.context import AgentContext
+    from agentpool_server.acp_server.session import ACPSession
+
+log = logging.getLogger("sandport.agentpool")
+
+MAX_CHOICES = 8
+"""More than this many buttons are no question any more."""
+
+
+class Questions:
+    """Answers the questions of one page server.
+
+    Args:
+        session: the ACP session.
+        server: the server's name, shown in the question.
+    """
+
+    def __init__(self, session: ACPSession, server: str) -> None:
+        self._session = session
+        self._server = server
+        self._calls: list[str] = []
+
+    @contextmanager
+    def during(self, call: AgentContext[Any] | None) -> Iterator[None]:
+        """While a tool call runs: its id is shown with questions. No inner ids are on the wire, so with several
+        running calls the newest is the best guess."""
+        call_id = call.tool_call_id if call is not None and call.tool_call_id else None
+        if call_id is None:
+            yield
+            return
+        self._calls.append(call_id)
+        try:
+            yield
+        finally:
+            self._calls.remove(call_id)
+
+    async def elicit(self, message: str, response_type: Any, params: Any, context: Any) -> Any:
+        """fastmcp's elicitation handler: the value, or an `ElicitResult` to decline or cancel."""
+        if isinstance(params, mcp_types.ElicitRequestURLParams):
+            url = str(params.url)
+            answer = await self._ask(f"{message}\n{url}", [("accept", "I have opened it"), ("decline", "Decline")])
+            return ElicitResult(action={"accept": "accept", "decline": "decline"}.get(answer or "", "cancel"))
+        schema = params.requested_schema
+        choices = _choices(schema)
+        if choices is None:
+            log.info("%s asked for a form that permission buttons cannot show; declined", self._server)
+            return ElicitResult(action="decline")
+        options = [(str(index), label) for index, (label, _) in enumerate(choices)]
+        answer = await self._ask(message, [*options, ("decline", "Decline")])
+        if answer is None:
+            return ElicitResult(action="cancel")
+        if answer == "decline":
+            return ElicitResult(action="decline")
+        return ElicitResult(action="accept", content=choices[int(answer)][1])
+
+    async def sample(self, messages: Sequence[Any], params: Any, context: Any) -> str:
+        """fastmcp's sampling handler: the model's text. The person is asked first, since it spends their key."""
+        from agentpool.mcp_server.conversions import sampling_messages_to_user_content
+        from pydantic_ai import Agent
+
+        prompts = sampling_messages_to_user_content(list(messages))
+        shown = "\n".join(item for item in prompts if isinstance(item, str))[:500]
+        if await self._ask(f"Let the model answer this?\n{shown}", [("allow", "Allow"), ("decline", "Decline")]) != "allow":
+            raise PermissionError("The person declined the sampling request")
+        agent = self._session.agent
+        model = getattr(agent, "_model", None)
+        if isinstance(model, str):
+            model = agent._resolve_model_string(model)[0]  # type: ignore[attr-defined]  # noqa: SLF001
+        if model is None:
+            raise RuntimeError("The agent has no model that could answer")
+        settings: dict[str, Any] = {"max_tokens": params.max_tokens}
+        if params.temperature is not None:
+            settings["temperature"] = params.temperature
+        sampler: Agent[None, str] = Agent(model, instructions=params.system_prompt or None, model_settings=settings)  # type: ignore[arg-type]
+        return (await sampler.run(prompts)).output
+
+    async def _ask(self, question: str, options: Sequence[tuple[str, str]]) -> str | None:
+        """Put a question with buttons; the chosen id, or None if it was cancelled."""
+        response = await self._session.requests.request_permission(
+            tool_call_id=self._calls[-1] if self._calls else f"question_{uuid.uuid4().hex}",
+            title=f"{self._server} asks: {question}",
+            options=[
+                PermissionOption(
+                    option_id=option, name=label, kind="reject_once" if option == "decline" else "allow_once"
+                )
+                for option, label in options
+            ],
+        )
+        outcome = response.outcome
+        if isinstance(outcome, AllowedOutcome) and outcome.option_id in dict(options):
+            return outcome.option_id
+        return None
+
+
+def _choices(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]] | None:
+    """The answers that buttons can give to a form: (label, content). None if buttons cannot fill the form."""
+    properties: dict[str, Any] = schema.get("properties", {})
+    required = schema.get("required", list(properties))
+    defaults = {name: prop["default"] for name, prop in properties.items() if "default" in prop}
+    asked = [name for name in properties if name in required and name not in defaults]
+    if not asked:
+        return [("Accept", defaults)]
+    if len(asked) > 1:
+        return None
+    name, prop = asked[0], properties[asked[0]]
+    if prop.get("type") == "boolean":
+        return [("Yes", {**defaults, name: True}), ("No", {**defaults, name: False})]
+    titled = [(option.get("title", str(option["const"])), option["const"]) for option in prop.get("oneOf", ()) if "const" in option]
+    values = titled or list(zip(prop.get("enumNames", map(str, prop.get("enum", ()))), prop.get("enum", ()), strict=False))
+    if not values or len(values) > MAX_CHOICES:
+        return None
+    return [(str(label), {**defaults, name: value}) for label, value in values]

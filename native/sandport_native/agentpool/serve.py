@@ -1,0 +1,132 @@
+"""`sandport agentpool serve-acp`: one agentpool over stdin and stdout, with MCP-over-ACP.
+
+Invariant: the process ends when stdin ends or on SIGTERM, after telling the client's servers good-bye within a bound;
+nothing but protocol messages is written to stdout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+SHUTDOWN_TIMEOUT = 8.0
+"""Seconds for a clean end: 5 s for disconnects and some for agentpool's own; then the process ends hard."""
+
+DEMO_CONFIG = Path(__file__).resolve().parent.parent / "demo" / "agents.yml"
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """Options of the command.
+
+    Args:
+        config: agentpool configuration; None for the demo agent.
+        agent: name of the agent in it; None for the pool's main agent.
+        model: replaces the agent's model.
+        mcp_over_acp: advertise and accept `acp` servers.
+        log_file: None for `acp.log` in agentpool's own log folder.
+        mcp_timeout: seconds for one MCP request to the page.
+    """
+
+    config: Path | None
+    agent: str | None = None
+    model: str | None = None
+    mcp_over_acp: bool = True
+    log_file: Path | None = None
+    mcp_timeout: float = 300.0
+
+
+def run(options: ServeOptions) -> int:
+    """Serve until the client is gone. Returns the exit status."""
+    from sandport_native.agentpool.streams import StdoutStream
+
+    stdout = StdoutStream()  # before any import can print
+    os.environ.setdefault("LOGFIRE_IGNORE_NO_CONFIG", "1")
+    warnings.simplefilter("ignore")
+    _configure_logging(options.log_file)
+    try:
+        return asyncio.run(_serve(options, stdout))
+    finally:
+        # agentpool's libraries leave threads behind that would hold the process up.
+        _end_hard_after(1.0)
+
+
+def _configure_logging(log_file: Path | None) -> None:
+    from agentpool.log import configure_logging
+    from platformdirs import user_log_path
+
+    if log_file is None:
+        log_file = user_log_path("agentpool", appauthor=False) / "acp.log"
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    # To a file: agentpool's console format renders tracebacks so richly that each blocks the loop for seconds.
+    configure_logging(force=True, log_file=str(log_file))
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    ours = logging.getLogger("sandport")
+    ours.setLevel(logging.INFO)
+    ours.addHandler(handler)
+
+
+async def _serve(options: ServeOptions, stdout: Any) -> int:
+    from acp.agent.connection import AgentSideConnection
+    from agentpool.models.manifest import AgentsManifest
+    from agentpool_server.acp_server import ACPServer
+
+    from sandport_native.agentpool.agent import SandportAgent
+    from sandport_native.agentpool.streams import StdinStream
+
+    stdin = StdinStream()
+    manifest = AgentsManifest.from_file(str(options.config or DEMO_CONFIG))
+    server = ACPServer.from_config(manifest, agent=options.agent)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with server.pool:
+        default_agent = server._resolve_default_agent()  # noqa: SLF001
+        if options.model is not None:
+            await default_agent.set_model(options.model)
+        agents: list[SandportAgent] = []
+
+        def make(connection: AgentSideConnection) -> SandportAgent:
+            agent = SandportAgent(connection, default_agent, server=server)
+            agent.mcp_over_acp, agent.mcp_timeout = options.mcp_over_acp, options.mcp_timeout
+            agents.append(agent)
+            return agent
+
+        connection = AgentSideConnection(make, stdout, stdin)
+        (agent,) = agents
+        agent.bind(connection)
+        ended = asyncio.create_task(stdin.ended.wait())
+        stop = asyncio.create_task(stopping.wait())
+        await asyncio.wait([ended, stop], return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        _end_hard_after(SHUTDOWN_TIMEOUT)
+        if ended.done():
+            # The other direction may still be open (a client can half-close), so the good-byes are sent all the same,
+            # but nobody will answer them.
+            agent.mcp.disconnect_timeout = 0.2
+        with anyio.move_on_after(SHUTDOWN_TIMEOUT / 2):
+            await agent.shut_down()
+        agent.connection_lost()
+        with anyio.move_on_after(SHUTDOWN_TIMEOUT / 4):
+            await connection.close()
+    ended.cancel()
+    return 0
+
+
+def _end_hard_after(seconds: float) -> None:
+    timer = threading.Timer(seconds, functools.partial(os._exit, 0))
+    timer.daemon = True
+    timer.start()
