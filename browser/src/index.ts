@@ -22,6 +22,7 @@ export type { MessagePortChannelOptions } from "./channel-messageport.ts";
 export { messagePortChannel } from "./channel-messageport.ts";
 export type { WebSocketChannelOptions } from "./channel-websocket.ts";
 export { MAX_TEXT_LENGTH, OPEN_TIMEOUT_MS, webSocketChannel } from "./channel-websocket.ts";
+export { memberText } from "./json-text.ts";
 export { Port, type PortOptions, type Traffic } from "./port.ts";
 export type { Delivery, Destination, DropReason, LiveConnection, PortLimits } from "./port-core.ts";
 export { PORT_LIMITS, PortCore } from "./port-core.ts";
@@ -33,4 +34,18 @@ export type {
   ReconnectTimes,
 } from "./reconnect.ts";
 export { keepConnected, RECONNECT_TIMES, ReconnectPolicy } from "./reconnect.ts";
+export {
+  type BootMode,
+  type BootStage,
+  createSandbox,
+  DEFAULT_GRACE,
+  DEFAULT_TIME_LIMIT,
+  Sandbox,
+  SandboxError,
+  type SandboxEvents,
+  type SandboxOptions,
+  type SandboxState,
+  type SandboxTool,
+  type ServerStatus,
+} from "./sandbox/index.ts";
 export { advertisesAcp, declaration, LocalError, type ServerDeclaration } from "./wire.ts";

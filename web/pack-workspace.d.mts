@@ -1,0 +1,2 @@
+export function workspaceFiles(): Record<string, Uint8Array>;
+export function packWorkspace(out?: string): void;

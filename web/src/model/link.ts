@@ -1,0 +1,279 @@
+/**
+ * The link to the agent: a kept WebSocket, a port on it, and an ACP session over that.
+ *
+ * Invariants: each connection has a port of its own; server ids are minted anew for each and never used again; the
+ * agent hears of the sandbox's servers only after both the port and the sandbox know their ids.
+ */
+
+import {
+  type ChannelClose,
+  type ConnectionState,
+  type KeptConnection,
+  keepConnected,
+  Port,
+  type ServerDeclaration,
+  type TextChannel,
+  webSocketChannel,
+} from "sandport";
+import { closeProblem, type Problem, sessionProblem, turnProblem } from "../lib/problem.ts";
+import { Agent } from "./agent.ts";
+import type { CallLog } from "./call-log.ts";
+import { askPerson, withdrawQuestions } from "./questions.ts";
+import type { SandboxHost } from "./sandbox-host.ts";
+import * as store from "./store.ts";
+import { addNotice, addUser, applyUpdate, endTools, type Item } from "./transcript.ts";
+
+const NO_TOOLS =
+  "This agent does not take tools over ACP: its answer to initialize has no mcpCapabilities.acp. You can chat with it, but it cannot use the tools of this page.";
+const NO_SANDBOX_REMEDY = "Restart the sandbox under Tools; the agent then gets its tools in a new session.";
+const NO_TOOLS_REMEDY =
+  "Use an agent that speaks MCP over ACP, such as the demo agent (start sandport without --agent), or let sandport bridge it.";
+
+/** Settings of {@link Link}. */
+export interface LinkOptions {
+  readonly token: string;
+  readonly sandbox: SandboxHost;
+  readonly log: CallLog;
+  /** Called when the call log may have changed. */
+  readonly onLog: () => void;
+  /** A session of an earlier link, to take up. */
+  readonly sessionId?: string | undefined;
+}
+
+/** Everything between this page and the agent. */
+export class Link {
+  readonly #options: LinkOptions;
+  readonly #kept: KeptConnection;
+  #port: Port | undefined;
+  #agent: Agent | undefined;
+  /** The session to take up after the connection was lost. */
+  #sessionId: string | undefined;
+  /** While a session is loaded, its replay is gathered apart, so that nothing is shown twice. */
+  #replay: readonly Item[] | undefined;
+  #problem: Problem | undefined;
+  readonly #onProblem: (problem: Problem | undefined) => void;
+
+  constructor(options: LinkOptions, onProblem: (problem: Problem | undefined) => void) {
+    this.#options = options;
+    this.#sessionId = options.sessionId;
+    this.#onProblem = onProblem;
+    this.#kept = keepConnected({
+      connect: (signal) => webSocketChannel(this.#address(), { protocols: this.#protocols(), signal }),
+      onChannel: (channel) => void this.#open(channel),
+      onState: (state) => this.#stateChanged(state),
+      isRefusal,
+    });
+  }
+
+  /** Tries again at once. */
+  retry(): void {
+    this.#kept.retry();
+  }
+
+  /** Ends the connection and takes no new one. */
+  stop(): void {
+    this.#kept.stop();
+  }
+
+  /** The session of this link, if it came so far. */
+  get sessionId(): string | undefined {
+    return this.#sessionId;
+  }
+
+  /** Sends a message and shows what becomes of it. */
+  async send(text: string): Promise<void> {
+    const agent = this.#agent;
+    if (!agent || store.working.value) return;
+    store.items.value = addUser(store.items.value, text);
+    store.working.value = true;
+    store.announcement.value = "The agent is working.";
+    this.#setProblem(undefined);
+    try {
+      const reason = await agent.prompt(text);
+      if (agent === this.#agent) this.#turnEnded(reason);
+    } catch (error) {
+      // When the connection is gone, the loss itself is shown.
+      if (agent === this.#agent) this.#setProblem(turnProblem(error));
+    } finally {
+      if (agent === this.#agent) {
+        store.working.value = false;
+        store.items.value = endTools(store.items.value, "failed", Date.now());
+      }
+    }
+  }
+
+  /** Asks the agent to stop; questions that are open are answered with "cancelled", as ACP wants. */
+  async cancel(): Promise<void> {
+    withdrawQuestions();
+    store.items.value = endTools(store.items.value, "cancelled", Date.now());
+    await this.#agent?.cancel();
+  }
+
+  #turnEnded(reason: string): void {
+    const last = store.items.value.findLast((item) => item.kind === "agent");
+    const said = last?.kind === "agent" ? last.text.slice(0, 2000) : "";
+    store.announcement.value = reason === "cancelled" ? "Stopped." : `The agent says: ${said}`;
+    const notes: Record<string, string> = {
+      cancelled: "Stopped.",
+      max_tokens: "The answer was cut off: the model's limit was reached.",
+      max_turn_requests: "The agent stopped: it used as many steps as one message may take.",
+      refusal: "The agent refused to go on.",
+    };
+    const note = notes[reason];
+    if (note)
+      store.items.value = addNotice(store.items.value, reason === "cancelled" ? "info" : "warning", note);
+  }
+
+  #address(): URL {
+    const url = new URL("acp", document.baseURI);
+    url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+    url.hash = "";
+    const name = store.agents.value?.current;
+    if (name !== undefined && store.agents.value && store.agents.value.names.length > 1) {
+      url.searchParams.set("agent", name);
+    }
+    return url;
+  }
+
+  #protocols(): string[] {
+    return ["acp.v1", `sandport.token.${this.#options.token}`];
+  }
+
+  #stateChanged(state: ConnectionState): void {
+    store.connection.value = state;
+    if (state.kind === "stopped" && state.last.code !== 1000) {
+      this.#setProblem(closeProblem(state.last.code, state.last.reason));
+    } else if (state.kind === "waiting" && !this.#isQuietLoss(state.last)) {
+      this.#setProblem(closeProblem(state.last.code, state.last.reason));
+    }
+  }
+
+  /** The first loss of a connection that worked is mended in a moment; the chip says enough. */
+  #isQuietLoss({ code }: ChannelClose): boolean {
+    return code !== 1011 && this.#sessionId !== undefined && this.#problem === undefined;
+  }
+
+  #setProblem(problem: Problem | undefined): void {
+    this.#problem = problem;
+    this.#onProblem(problem);
+  }
+
+  async #open(channel: TextChannel): Promise<void> {
+    const { log, onLog } = this.#options;
+    const port = new Port(channel, {
+      onTraffic: (traffic) => {
+        log.see(traffic, performance.now(), Date.now());
+        onLog();
+      },
+      onDropped: () => {
+        store.dropped.value = port.stats.dropped;
+      },
+    });
+    this.#port = port;
+    void port.closed.then(() => this.#closed(port));
+    store.agent.value = { phase: "starting", since: Date.now() };
+    try {
+      const agent = await Agent.connect(port.acp, {
+        update: (update, inputText) => {
+          const now = Date.now();
+          if (this.#replay) this.#replay = applyUpdate(this.#replay, update, now, inputText);
+          else store.items.value = applyUpdate(store.items.value, update, now, inputText);
+        },
+        permission: askPerson,
+      });
+      store.agent.value = { phase: "opening", title: agent.title };
+      const servers = agent.takesTools ? await this.#declare(port) : [];
+      if (this.#port !== port) return;
+      await this.#startSession(agent, servers);
+      if (this.#port !== port) return;
+      this.#agent = agent;
+      this.#sessionId = agent.sessionId;
+      this.#setProblem(undefined);
+      store.agent.value = { phase: "ready", title: agent.title, takesTools: agent.takesTools };
+      if (!agent.takesTools)
+        store.items.value = addNotice(store.items.value, "warning", NO_TOOLS, NO_TOOLS_REMEDY);
+      store.announcement.value = `${agent.title} is ready.`;
+    } catch (error) {
+      if (this.#port !== port) return;
+      const problem = sessionProblem(error);
+      store.agent.value = { phase: "failed", problem };
+      this.#setProblem(problem);
+    }
+  }
+
+  /** Makes the sandbox's servers known under fresh ids. Without a sandbox there are none, and one can still talk. */
+  async #declare(port: Port): Promise<ServerDeclaration[]> {
+    const { sandbox, log } = this.#options;
+    try {
+      const servers = await sandbox.join(port);
+      for (const { name, id } of servers) log.name(id, name);
+      return servers;
+    } catch (error) {
+      if (this.#port !== port) return [];
+      const why = error instanceof Error ? error.message : String(error);
+      store.items.value = addNotice(
+        store.items.value,
+        "warning",
+        `The agent gets no tools: ${why}.`,
+        NO_SANDBOX_REMEDY,
+      );
+      return [];
+    }
+  }
+
+  async #startSession(agent: Agent, servers: readonly ServerDeclaration[]): Promise<void> {
+    const earlier = this.#sessionId;
+    if (earlier === undefined) {
+      await agent.newSession(servers);
+      return;
+    }
+    this.#replay = [];
+    const how = await agent.takeUp(earlier, servers);
+    const replayed = this.#replay;
+    this.#replay = undefined;
+    if (how !== undefined) {
+      // A replay is the whole history: it takes the place of what is shown. Without one, what is shown stays.
+      if (replayed.some(({ kind }) => kind !== "notice")) store.items.value = replayed;
+      store.items.value = addNotice(store.items.value, "info", "Reconnected. The conversation goes on.");
+      return;
+    }
+    await agent.newSession(servers);
+    store.items.value = addNotice(
+      store.items.value,
+      "warning",
+      "Reconnected with a new session: the agent does not remember what was said above.",
+    );
+  }
+
+  #closed(port: Port): void {
+    if (this.#port !== port) return;
+    this.#port = undefined;
+    this.#agent = undefined;
+    this.#replay = undefined;
+    this.#options.sandbox.leave();
+    this.#options.log.end(performance.now());
+    this.#options.onLog();
+    withdrawQuestions();
+    store.agent.value = { phase: "offline" };
+    if (store.working.value) {
+      store.working.value = false;
+      store.items.value = addNotice(
+        endTools(store.items.value, "failed", Date.now()),
+        "warning",
+        "The connection was lost before the agent had finished.",
+        "Send the message again once the agent is back.",
+      );
+    }
+  }
+}
+
+/**
+ * Whether the gateway is there although the socket could not be opened. A browser does not tell a page that it was
+ * refused, so this asks over HTTP.
+ */
+async function isRefusal(): Promise<boolean> {
+  const answer = await fetch("health", { cache: "no-store" });
+  if (!answer.ok) return false;
+  const { sockets, max_sockets: max } = (await answer.json()) as { sockets?: number; max_sockets?: number };
+  return !(typeof sockets === "number" && typeof max === "number" && sockets >= max);
+}

@@ -1,0 +1,46 @@
+/** A tool call in the conversation: one line that opens to the arguments and the result. */
+
+import type { VNode } from "preact";
+import { briefArguments, formatJson } from "../lib/json-format.ts";
+import { duration } from "../lib/time.ts";
+import type { ToolItem, ToolStatus } from "../model/transcript.ts";
+import { CodeBlock } from "./code-block.tsx";
+import { Icon, type IconName } from "./icons.tsx";
+
+const STATUS: Record<ToolStatus, { label: string; icon: IconName | undefined }> = {
+  pending: { label: "waiting", icon: undefined },
+  in_progress: { label: "running", icon: undefined },
+  completed: { label: "done", icon: "check" },
+  failed: { label: "failed", icon: "cross" },
+  cancelled: { label: "stopped", icon: "minus" },
+};
+
+export function StatusMark({ status }: { status: ToolStatus }): VNode {
+  const { label, icon } = STATUS[status];
+  return (
+    <span class={`mark ${status}`}>
+      {icon ? <Icon name={icon} /> : <span class="spinner" aria-hidden="true" />}
+      <span class="sr-only">{label}</span>
+    </span>
+  );
+}
+
+export function ToolCard({ item }: { item: ToolItem }): VNode {
+  const took = item.endedAt === undefined ? "" : duration(item.endedAt - item.startedAt);
+  return (
+    <details class={`tool-card ${item.status}`}>
+      <summary>
+        <StatusMark status={item.status} />
+        <span class="tool-title">{item.title}</span>
+        <span class="tool-brief">{item.input ? briefArguments(item.input) : ""}</span>
+        <span class="tool-time">{took || STATUS[item.status].label}</span>
+        <Icon name="chevron" class="chevron" />
+      </summary>
+      <div class="tool-body">
+        {item.input ? <CodeBlock text={formatJson(item.input)} label="arguments" /> : null}
+        {item.output ? <CodeBlock text={formatJson(item.output)} label="result" /> : null}
+        {!item.input && !item.output ? <p class="muted">The agent gave no details.</p> : null}
+      </div>
+    </details>
+  );
+}
