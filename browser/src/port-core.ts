@@ -149,13 +149,16 @@ function decode(text: string, limit: number): JsonObject {
   return value;
 }
 
-function isId(value: unknown): value is string | number {
-  return typeof value === "string" || typeof value === "number";
-}
+const BAD_ID = "Invalid request: the id must be a string or an integer";
 
-/** A string id in one spelling, a number in the peer's own. */
-function idText(value: string | number, spelling: () => string | undefined): IdText {
-  return typeof value === "string" ? JSON.stringify(value) : (spelling() ?? String(value));
+/**
+ * The id of a request: a string in one spelling, an integer in the peer's own; null for what is neither. No two JSON
+ * writers agree on how to spell another number, so it could not be found again in its answer.
+ */
+function idText(value: unknown, spelling: () => string | undefined): IdText | null {
+  if (typeof value === "string") return JSON.stringify(value);
+  const text = typeof value === "number" ? spelling() : undefined;
+  return text !== undefined && /^(0|-?[1-9][0-9]*)$/.test(text) ? text : null;
 }
 
 function errorText(id: IdText | null, error: PeerError): string {
@@ -351,12 +354,12 @@ export class PortCore {
   #laneMessage(text: string, message: JsonObject, method: string): Delivery[] {
     const isRequest = Object.hasOwn(message, "id");
     const rawId = message["id"];
-    const id = isId(rawId) ? idText(rawId, () => memberText(text, "id")) : null;
+    const id = idText(rawId, () => memberText(text, "id"));
     let event: WireEvent;
     let request: OpenRequest;
     try {
       if (isRequest && id === null) {
-        throw new PeerError(INVALID_REQUEST, "Invalid request: the id must be a string or a number");
+        throw new PeerError(INVALID_REQUEST, BAD_ID);
       }
       if (id !== null && this.#requests.has(id)) {
         throw new PeerError(INVALID_REQUEST, "Invalid request: the id is open already");
@@ -423,14 +426,16 @@ export class PortCore {
   #cancellation(text: string, message: JsonObject, method: string): Delivery[] {
     const params = member(message, "params");
     const target = member(params, "requestId");
-    const request = isId(target)
-      ? this.#requests.get(idText(target, () => memberText(memberText(text, "params") ?? "{}", "requestId")))
-      : undefined;
+    const targetId = idText(target, () => memberText(memberText(text, "params") ?? "{}", "requestId"));
+    const request = targetId === null ? undefined : this.#requests.get(targetId);
     // A cancellation is a notification; one that comes as a request is answered here, whoever it concerns.
     if (Object.hasOwn(message, "id")) {
-      const out: Delivery[] = [{ to: "channel", text: resultText(memberText(text, "id") ?? "null") }];
+      const id = idText(message["id"], () => memberText(text, "id"));
+      if (id === null)
+        return [{ to: "channel", text: errorText(null, new PeerError(INVALID_REQUEST, BAD_ID)) }];
+      const out: Delivery[] = [{ to: "channel", text: resultText(id) }];
       if (!request) return out;
-      const plain = `{"jsonrpc":"2.0","method":${JSON.stringify(method)},"params":${memberText(text, "params")}}`;
+      const plain = `{"jsonrpc":"2.0","method":${JSON.stringify(method)},"params":{"requestId":${targetId}}}`;
       return [...out, ...this.#toSandbox(request.sandbox, plain)];
     }
     if (request) return this.#toSandbox(request.sandbox, text);
@@ -479,24 +484,16 @@ export class PortCore {
     const refused = this.#refuse(sandbox, state, text, message, now);
     if (refused === undefined) return [{ to: "channel", text }];
     this.#drop(refused);
-    const id = member(message, "id");
-    if (!isId(id) || refused === "duplicate-id") return [];
+    const id = idText(member(message, "id"), () => memberText(text, "id"));
+    if (id === null || refused === "duplicate-id") return [];
     const error = new PeerError(INVALID_REQUEST, `The port refused the request: ${refused}`);
-    return [
-      {
-        to: `sandbox:${sandbox}`,
-        text: errorText(
-          idText(id, () => memberText(text, "id")),
-          error,
-        ),
-      },
-    ];
+    return [{ to: `sandbox:${sandbox}`, text: errorText(id, error) }];
   }
 
   #answerFrom(sandbox: string, text: string, message: JsonObject): Delivery[] {
     const rawId = member(message, "id");
-    const id = isId(rawId) ? idText(rawId, () => memberText(text, "id")) : undefined;
-    const request = id === undefined ? undefined : this.#requests.get(id);
+    const id = idText(rawId, () => memberText(text, "id"));
+    const request = id === null ? undefined : this.#requests.get(id);
     if (!request || request.sandbox !== sandbox) return this.#drop("not-open");
     const error = member(message, "error");
     const hasResult = Object.hasOwn(message, "result");

@@ -70,11 +70,15 @@ def decode(text: str, *, limit: int = MAX_MESSAGE_CHARS) -> Message:
     return value
 
 
-def encode(message: Message, *, limit: int = MAX_MESSAGE_CHARS) -> str:
+def encode(message: Message, *, limit: int | None = MAX_MESSAGE_CHARS) -> str:
     """Write one message as compact JSON without a newline.
 
     Characters are written as they are; only a text that holds a lone surrogate (legal in JSON as an escape, and
     possible in a Python string) is written in ASCII escapes, so that it survives every UTF-8 transport.
+
+    Args:
+        message: what to write.
+        limit: characters it may have; `None` for no limit.
 
     Raises:
         ValueError: a float that JSON cannot carry (`nan`, `inf`), or a circular structure.
@@ -87,18 +91,21 @@ def encode(message: Message, *, limit: int = MAX_MESSAGE_CHARS) -> str:
             text = _encode_ascii(message)
     except RecursionError:
         raise ValueError("the value is nested too deeply for JSON") from None
-    if len(text) > limit:
+    if limit is not None and len(text) > limit:
         raise TooLarge(len(text), limit)
     return text
 
 
 def is_id(value: object) -> bool:
-    """Whether a value can be the id of a request: a string or a number, but no boolean (JSON-RPC 2.0, section 4)."""
-    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    """Whether a value can be the id of a request: a string or an integer, as in the ACP and MCP schemas.
+
+    JSON-RPC 2.0, section 4, advises against other numbers: no two JSON writers agree on how to spell `1.0` or `1e2`.
+    """
+    return isinstance(value, (str, int)) and not isinstance(value, bool)
 
 
 def id_key(value: Any) -> tuple[str, Any]:
-    """A dictionary key under which ids compare as JSON does: `1`, `"1"`, `1.0` and `true` are different ids."""
+    """A dictionary key under which ids compare as JSON does: `1`, `"1"` and `true` are different values."""
     return (type(value).__name__, value)
 
 

@@ -91,16 +91,17 @@ class AcpRequestContext:
     inbound: Inbound | None = None
     """`None` for a notification."""
     progress_token: str | int | None = None
+    mcp_request_id: str | None = None
+    """The id the MCP request has on the wire, in a dialect where it has one; else the outer id stands for it."""
     message_metadata: MessageMetadata = None
     cancel_requested: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def request_id(self) -> RequestId | None:
-        # JSON-RPC allows any number as an id, the MCP types only integers; its text stands for it there.
         if self.inbound is None:
             return None
-        request_id = self.inbound.id
-        return request_id if isinstance(request_id, (str, int)) else str(request_id)
+        request_id: RequestId = self.inbound.id if self.mcp_request_id is None else self.mcp_request_id
+        return request_id
 
     @property
     def _over(self) -> bool:

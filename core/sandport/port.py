@@ -37,6 +37,7 @@ __all__ = ["ACP", "CHANNEL", "Delivery", "DropReason", "LiveConnection", "Port",
 CHANNEL: Final = "channel"
 ACP: Final = "acp"
 _SANDBOX: Final = "sandbox:"
+_BAD_ID: Final = "Invalid request: the id must be a string or an integer"
 
 DropReason = Literal[
     "malformed",
@@ -238,7 +239,7 @@ class PortCore:
         self._closed = True
         closed = PeerError(INTERNAL_ERROR, "The channel closed")
         out = [
-            Delivery(_SANDBOX + owner, encode(error_message(request_id, closed)))
+            Delivery(_SANDBOX + owner, _text(error_message(request_id, closed)))
             for request_id, owner in self._reverse.items()
             if owner in self._sandboxes and not self._sandboxes[owner].suspended
         ]
@@ -261,12 +262,14 @@ class PortCore:
             message = decode(text, limit=self.limits.max_message_chars)
         except PeerError as error:
             self._drop("malformed")
-            return [Delivery(CHANNEL, encode(error_message(None, error)))]
+            return [Delivery(CHANNEL, _text(error_message(None, error)))]
         method = message.get("method")
-        if method in LANE_METHODS:
-            return self._lane_message(text, message, str(method))
-        if method in CANCEL_METHODS:
-            return self._cancellation(text, message, str(method))
+        # A method of another type is no key of a set, and not ours to judge.
+        if isinstance(method, str):
+            if method in LANE_METHODS:
+                return self._lane_message(text, message, method)
+            if method in CANCEL_METHODS:
+                return self._cancellation(text, message, method)
         if method is None and isinstance(request_id := message.get("id"), str):
             owner = self._reverse.pop(request_id, None)
             if owner is not None:
@@ -280,23 +283,23 @@ class PortCore:
         is_request = "id" in message
         try:
             if is_request and not is_id(request_id):
-                raise PeerError(INVALID_REQUEST, "Invalid request: the id must be a string or a number")
+                raise PeerError(INVALID_REQUEST, _BAD_ID)
             if is_request and id_key(request_id) in self._requests:
                 raise PeerError(INVALID_REQUEST, "Invalid request: the id is open already")
             event = read(method, message.get("params", {}), self._connections.__contains__)
             request = self._address(event, request_id)
         except _AlreadySo:
-            return [Delivery(CHANNEL, encode(_done(request_id)))] if is_request else []
+            return [Delivery(CHANNEL, _text(_done(request_id)))] if is_request else []
         except PeerError as error:
             if not is_request:
                 self._drop("unknown-connection")
                 return []
-            return [Delivery(CHANNEL, encode(error_message(request_id if is_id(request_id) else None, error)))]
+            return [Delivery(CHANNEL, _text(error_message(request_id if is_id(request_id) else None, error)))]
         state = self._sandboxes[request.sandbox]
         if is_request:
             if state.open >= self.limits.max_open_requests:
                 full = self._limit_error(request.dialect, "max_open_requests", self.limits.max_open_requests)
-                return [Delivery(CHANNEL, encode(error_message(request_id, full)))]
+                return [Delivery(CHANNEL, _text(error_message(request_id, full)))]
             state.open += 1
             self._requests[id_key(request_id)] = request
             if request.call is not None:
@@ -338,11 +341,14 @@ class PortCore:
         request = self._requests.get(id_key(target)) if is_id(target) else None
         # A cancellation is a notification; one that comes as a request is answered here, whoever it concerns.
         if "id" in message:
-            out = [Delivery(CHANNEL, encode({"jsonrpc": "2.0", "id": message["id"], "result": {}}))]
+            if not is_id(message["id"]):
+                wrong = PeerError(INVALID_REQUEST, _BAD_ID)
+                return [Delivery(CHANNEL, _text(error_message(None, wrong)))]
+            out = [Delivery(CHANNEL, _text({"jsonrpc": "2.0", "id": message["id"], "result": {}}))]
             if request is None:
                 return out
             return out + self._to_sandbox(
-                request.sandbox, encode({"jsonrpc": "2.0", "method": method, "params": params})
+                request.sandbox, _text({"jsonrpc": "2.0", "method": method, "params": {"requestId": target}})
             )
         if request is not None:
             return self._to_sandbox(request.sandbox, text)
@@ -362,7 +368,7 @@ class PortCore:
                 return [Delivery(CHANNEL, text)]
             error = message.get("error")
             if "method" not in message and isinstance(error, dict) and "data" not in error:
-                return [Delivery(CHANNEL, encode({**message, "error": {**error, "data": None}}))]
+                return [Delivery(CHANNEL, _with_data(message, error))]
         return [Delivery(CHANNEL, text)]
 
     # -- from a sandbox -------------------------------------------------------------------------------------
@@ -390,7 +396,7 @@ class PortCore:
         self._drop(refused)
         if is_id(message.get("id")) and refused != "duplicate-id":
             error = PeerError(INVALID_REQUEST, f"The port refused the request: {refused}")
-            return [Delivery(_SANDBOX + sandbox, encode(error_message(message["id"], error)))]
+            return [Delivery(_SANDBOX + sandbox, _text(error_message(message["id"], error)))]
         return []
 
     def _answer_from(self, sandbox: str, state: _Sandbox, text: str, message: Message) -> list[Delivery]:
@@ -418,9 +424,9 @@ class PortCore:
             refusal = PeerError(
                 request.dialect.backend_failed, f"The answer of the sandbox was refused: {fault}{limit}"
             )
-            return [Delivery(CHANNEL, encode(error_message(request.id, refusal)))]
+            return [Delivery(CHANNEL, _text(error_message(request.id, refusal)))]
         if isinstance(error, dict) and "data" not in error:
-            return [Delivery(CHANNEL, encode({**message, "error": {**error, "data": None}}))]
+            return [Delivery(CHANNEL, _with_data(message, error))]
         return [Delivery(CHANNEL, text)]
 
     def _opened(self, sandbox: str, server_id: str, dialect: Dialect, result: Any) -> DropReason | None:
@@ -501,7 +507,7 @@ class PortCore:
             return self._drop("overflow")
         self._finish(id_key(request_id), request)
         error = self._limit_error(request.dialect, "max_held", self.limits.max_held)
-        return [Delivery(CHANNEL, encode(error_message(request_id, error)))]
+        return [Delivery(CHANNEL, _text(error_message(request_id, error)))]
 
     @staticmethod
     def _limit_error(dialect: Dialect, limit: str, value: int) -> PeerError:
@@ -525,7 +531,7 @@ class PortCore:
                 answer = _done(request.id)
             else:
                 answer = error_message(request.id, PeerError(request.dialect.backend_failed, reason))
-            out.append(Delivery(CHANNEL, encode(answer)))
+            out.append(Delivery(CHANNEL, _text(answer)))
         return out
 
     def _drop(self, reason: DropReason) -> list[Delivery]:
@@ -535,6 +541,20 @@ class PortCore:
 
 class _AlreadySo(Exception):
     """The message asks for what is so already: answer `{}`."""
+
+
+def _text(message: Message) -> str:
+    """A message of the port's own; it has no cap, which could only turn an answer into none."""
+    return encode(message, limit=None)
+
+
+def _with_data(message: Message, error: Message) -> str:
+    """The text of an error answer that had no `data`. An error may hold numbers that only the peer can write."""
+    try:
+        return _text({**message, "error": {**error, "data": None}})
+    except ValueError:
+        plain = PeerError(INTERNAL_ERROR, str(error.get("message", "")))
+        return _text(error_message(message.get("id") if is_id(message.get("id")) else None, plain))
 
 
 def _done(request_id: Any) -> Message:

@@ -2,12 +2,14 @@
 
 Invariants: every inbound request is answered once, or never if it was abandoned or the channel ended; an inbound
 notification is never answered. When the channel ends, every outbound request fails with `ChannelClosed` and every
-inbound one is cancelled; no task and no table entry stays.
+inbound one is cancelled; no task and no table entry stays. What a handler raises harms its own request only, be it an
+exception, a stray cancellation, `KeyboardInterrupt` or `SystemExit`.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -16,17 +18,21 @@ import anyio
 import anyio.abc
 
 from sandport.channel import Channel
-from sandport.codec import MAX_MESSAGE_CHARS, Message, decode, encode, error_message, id_key, is_id
+from sandport.codec import MAX_MESSAGE_CHARS, Message, TooLarge, decode, encode, error_message, id_key, is_id
 from sandport.errors import ChannelClosed
 from sandport.wire import CANCEL_METHODS
-from sandport.wire.errors import INTERNAL_ERROR, INVALID_REQUEST, REQUEST_CANCELLED, PeerError
+from sandport.wire.errors import INTERNAL_ERROR, INVALID_REQUEST, REQUEST_CANCELLED, RESOURCE_LIMIT, PeerError
 
-__all__ = ["AcpOuter", "Inbound", "Peer"]
+__all__ = ["MAX_INBOUND_REQUESTS", "AcpOuter", "Inbound", "Peer"]
 
 logger = logging.getLogger(__name__)
 
 COURTESY_TIMEOUT: Final = 1.0
 """Seconds to write a cancellation nobody waits for; a wedged channel must not hold the one who gives up."""
+
+MAX_INBOUND_REQUESTS: Final = 1024
+"""Requests of the peer that are worked on or whose answers wait to be written: as many as a port lets through to one
+sandbox. A peer that sends and never reads meets it, in place of eating the memory."""
 
 
 class AcpOuter(Protocol):
@@ -69,7 +75,8 @@ class Inbound:
     cancelled: bool = False
     """Whether the peer asked for it to stop."""
     unencodable: Callable[[Exception], Any] | None = None
-    """Makes the result to send when the first cannot be written as JSON; may raise `PeerError`."""
+    """Makes the result to send when the first cannot be written as JSON; may raise `PeerError`. It gets what `encode`
+    raised."""
 
     def abandon(self) -> None:
         """Stop the work and never answer."""
@@ -94,6 +101,7 @@ class Peer:
         on_notification: takes a notification, in the order of arrival, in the receive loop: it must not wait.
         id_prefix: ids of own requests are `f"{id_prefix}{n}"`; without one they are the integers from 0.
         max_message_chars: cap on a message, either way.
+        max_inbound_requests: cap on the peer's requests that are open here; beyond it they are refused by name.
     """
 
     def __init__(
@@ -104,16 +112,20 @@ class Peer:
         *,
         id_prefix: str | None = None,
         max_message_chars: int = MAX_MESSAGE_CHARS,
+        max_inbound_requests: int = MAX_INBOUND_REQUESTS,
     ) -> None:
         self._channel = channel
         self._on_request = on_request
         self._on_notification = on_notification
         self._id_prefix = id_prefix
         self._limit = max_message_chars
+        self._max_inbound = max_inbound_requests
+        self._working = 0
         self._next_id = 0
         self._pending: dict[Any, _Pending] = {}
         self._inbound: dict[Any, Inbound] = {}
         self._closed = False
+        self._tasks: anyio.abc.TaskGroup | None = None
 
     @property
     def closed(self) -> bool:
@@ -139,12 +151,10 @@ class Peer:
         key = id_key(request_id)
         pending = self._pending[key] = _Pending()
         try:
-            await self._send(text)
-            if timeout is None:
+            # The time counts from the first attempt to write: a wedged channel must not hold the caller longer.
+            with anyio.fail_after(timeout):
+                await self._send(text)
                 await pending.done.wait()
-            else:
-                with anyio.fail_after(timeout):
-                    await pending.done.wait()
         except TimeoutError:
             await self._give_up(request_id)
             raise
@@ -163,9 +173,10 @@ class Peer:
         await self._send(self._encode({"jsonrpc": "2.0", "method": method, "params": params}))
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Serve until the channel ends, then settle everything."""
+        """Serve until the channel ends, then settle everything and close this end too."""
         try:
             async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
                 task_status.started()
                 while True:
                     try:
@@ -173,9 +184,15 @@ class Peer:
                     except ChannelClosed:
                         break
                     await self._receive(text, tasks)
+                # First, so that a handler which shields a request of its own to the peer is let go.
+                self._close()
                 tasks.cancel_scope.cancel()
         finally:
             self._close()
+            self._tasks = None
+            # The peer may wait in a `send` or `receive` that only this end's closing ends.
+            with anyio.CancelScope(shield=True):
+                await self._channel.aclose()
 
     async def aclose(self) -> None:
         """Close the channel; `run` then ends. Idempotent."""
@@ -205,33 +222,50 @@ class Peer:
             if "id" in message:
                 await self._start(message["id"], method, message.get("params"), tasks)
             elif method in CANCEL_METHODS:
-                await self._cancel(message.get("params"))
+                self._cancel(message.get("params"))
             else:
                 self._notification(method, message.get("params"))
-        elif "result" in message or "error" in message:
+        elif "method" not in message and ("result" in message or "error" in message):
             self._settle(message)
         else:
             nothing = PeerError(INVALID_REQUEST, "Invalid request: neither a method nor an answer")
             await self._answer(error_message(message["id"] if is_id(message.get("id")) else None, nothing))
 
     async def _start(self, request_id: Any, method: str, params: Any, tasks: anyio.abc.TaskGroup) -> None:
-        refusal = None
+        refusal: PeerError | None = None
         if not is_id(request_id):
-            request_id, refusal = None, "Invalid request: the id must be a string or a number"
+            request_id, refusal = (
+                None,
+                PeerError(INVALID_REQUEST, "Invalid request: the id must be a string or an integer"),
+            )
         elif id_key(request_id) in self._inbound:
-            refusal = "Invalid request: the id is open already"
+            refusal = PeerError(INVALID_REQUEST, "Invalid request: the id is open already")
         elif method in CANCEL_METHODS:
             # A cancellation that wants an answer gets one, whether or not it hit anything.
-            await self._cancel(params)
+            self._cancel(params)
             await self._answer({"jsonrpc": "2.0", "id": request_id, "result": {}})
             return
+        elif self._working >= self._max_inbound:
+            text = f"Too many requests are open (limit max_inbound_requests = {self._max_inbound})"
+            refusal = PeerError(RESOURCE_LIMIT, text, {"limit": "max_inbound_requests"})
         if refusal is not None:
-            await self._answer(error_message(request_id, PeerError(INVALID_REQUEST, refusal)))
+            await self._answer(error_message(request_id, refusal))
             return
         inbound = self._inbound[id_key(request_id)] = Inbound(request_id, method, params)
+        self._working += 1
         tasks.start_soon(self._work, inbound)
 
     async def _work(self, inbound: Inbound) -> None:
+        try:
+            answer = await self._answer_of(inbound)
+            if answer is not None and not inbound.settled:
+                inbound.settled = True
+                await self._write(self._text_of(answer, inbound))
+        finally:
+            self._working -= 1
+
+    async def _answer_of(self, inbound: Inbound) -> Message | None:
+        """What the handler makes of a request; `None` if it was stopped."""
         answer: Message | None = None
         try:
             # A request cancelled before its task ran must never start.
@@ -240,44 +274,66 @@ class Peer:
                     answer = await self._outcome(inbound)
         finally:
             self._inbound.pop(id_key(inbound.id), None)
-        if answer is None or inbound.settled:
-            return
-        inbound.settled = True
-        try:
-            text = self._encode(answer)
-        except (ValueError, TypeError, PeerError) as error:
-            text = self._encode(self._replacement(inbound, error))
-        await self._write(text)
+        return answer
 
     async def _outcome(self, inbound: Inbound) -> Message:
         try:
             return {"jsonrpc": "2.0", "id": inbound.id, "result": await self._on_request(inbound)}
         except PeerError as error:
             return error_message(inbound.id, error)
-        except (Exception, KeyboardInterrupt):
+        except Exception:
             logger.exception("a handler of %s failed", inbound.method)
-            return error_message(inbound.id, PeerError(INTERNAL_ERROR, "Internal error"))
+        except anyio.get_cancelled_exc_class():
+            # One that comes from no scope around here was raised by the handler itself; its request still wants an
+            # answer.
+            if anyio.current_effective_deadline() == -math.inf:
+                raise
+            logger.error("a handler of %s was cancelled from within", inbound.method)
+        except (KeyboardInterrupt, SystemExit, BaseExceptionGroup) as error:
+            logger.error("a handler of %s was ended by %r", inbound.method, error)
+        return error_message(inbound.id, PeerError(INTERNAL_ERROR, "Internal error"))
 
-    def _replacement(self, inbound: Inbound, error: Exception) -> Message:
-        """The answer for a result that cannot be written."""
+    def _text_of(self, answer: Message, inbound: Inbound) -> str:
         try:
-            if inbound.unencodable is not None:
-                return {"jsonrpc": "2.0", "id": inbound.id, "result": inbound.unencodable(error)}
-        except PeerError as refusal:
-            error = refusal
-        text = error.message if isinstance(error, PeerError) else f"The result cannot be written as JSON: {error}"
-        return error_message(inbound.id, PeerError(INTERNAL_ERROR, text))
+            return self._encode(answer)
+        except (ValueError, TypeError, PeerError) as error:
+            replacement = self._replacement(answer, inbound, error)
+        try:
+            # Too long is better than no answer: this text is of our own making.
+            return encode(replacement, limit=None)
+        except (ValueError, TypeError) as error:
+            return encode(error_message(inbound.id, PeerError(INTERNAL_ERROR, _unwritable(error))), limit=None)
 
-    async def _cancel(self, params: Any) -> None:
+    @staticmethod
+    def _replacement(answer: Message, inbound: Inbound, error: Exception) -> Message:
+        """The answer for one that cannot be written."""
+        if "error" in answer:
+            return {**answer, "error": {**answer["error"], "data": None}}
+        if inbound.unencodable is not None:
+            try:
+                return {"jsonrpc": "2.0", "id": inbound.id, "result": inbound.unencodable(error)}
+            except PeerError as refusal:
+                return error_message(inbound.id, refusal)
+        data = {"limit": "max_message_chars"} if isinstance(error, TooLarge) else None
+        return error_message(inbound.id, PeerError(INTERNAL_ERROR, _unwritable(error), data))
+
+    def _cancel(self, params: Any) -> None:
         """Settle a request the peer no longer wants. An unknown or finished id is silence."""
         target = params.get("requestId") if isinstance(params, dict) else None
         inbound = self._inbound.get(id_key(target)) if is_id(target) else None
-        if inbound is None or inbound.settled:
+        if inbound is not None:
+            self.cancel(inbound)
+
+    def cancel(self, inbound: Inbound) -> None:
+        """Stop a request at the peer's wish and answer it with `REQUEST_CANCELLED`, unless it was answered before."""
+        if inbound.settled or self._tasks is None:
             return
         inbound.settled = inbound.cancelled = True
         inbound.scope.cancel()
-        # Answered here and now: the work may take its time to unwind, its slot is freed when it has.
-        await self._answer(error_message(inbound.id, PeerError(REQUEST_CANCELLED, "Request cancelled")))
+        # Answered at once: the work may take its time to unwind, its slot is freed when it has. Not in the receive
+        # loop, where two peers that cancel each other's requests over full channels would wait for each other.
+        answer = error_message(inbound.id, PeerError(REQUEST_CANCELLED, "Request cancelled"))
+        self._tasks.start_soon(self._answer, answer)
 
     def _notification(self, method: str, params: Any) -> None:
         try:
@@ -288,12 +344,13 @@ class Peer:
             logger.exception("the handler of notification %s failed", method)
 
     def _settle(self, message: Message) -> None:
-        pending = self._pending.get(id_key(message.get("id")))
+        request_id = message.get("id")
+        pending = self._pending.get(id_key(request_id)) if is_id(request_id) else None
         if pending is None or pending.done.is_set():
-            logger.debug("an answer nobody waits for, id %r", message.get("id"))
+            logger.debug("an answer nobody waits for, id %r", request_id)
             return
         error = message.get("error")
-        if "error" not in message:
+        if "result" in message and error is None:
             pending.result = message["result"]
         elif isinstance(error, dict) and type(error.get("code")) is int:
             pending.error = PeerError(error["code"], str(error.get("message", "")), error.get("data"))
@@ -319,10 +376,17 @@ class Peer:
             logger.debug("an answer came too late: the channel is closed")
 
     async def _answer(self, message: Message) -> None:
-        await self._write(self._encode(message))
+        # Small and of our own making: no cap, which could only turn an answer into none.
+        await self._write(encode(message, limit=None))
 
     async def _give_up(self, request_id: Any) -> None:
         if self._closed:
             return
         with anyio.move_on_after(COURTESY_TIMEOUT):
             await self._answer({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": request_id}})
+
+
+def _unwritable(error: Exception) -> str:
+    if isinstance(error, PeerError):
+        return error.message
+    return f"The result cannot be written as JSON: {error}"
