@@ -79,16 +79,24 @@ async function main() {
   });
   const layer = await cachedLayer(layerKey, [...locked, ...extra], python);
   const sources = sourceFiles();
-  const core = await cached(`core-${sha256(compilerKey(), sourcesHash(sources)).slice(0, 24)}.zip`, async () => {
-    const compile = await python();
-    say(`compiling ${sources.length} files of our own`);
-    for (const { file, name } of sources) compile.put(file, `/src/${name}`);
-    return compile.call("sources", "/src");
-  });
+  const core = await cached(
+    `core-${sha256(compilerKey(), sourcesHash(sources)).slice(0, 24)}.zip`,
+    async () => {
+      const compile = await python();
+      say(`compiling ${sources.length} files of our own`);
+      for (const { file, name } of sources) compile.put(file, `/src/${name}`);
+      return compile.call("sources", "/src");
+    },
+  );
 
   // 2. Files by role.
   const files = {
-    ...Object.fromEntries(Object.entries(PYODIDE_FILES).map(([role, name]) => [role, file(name, bytes(path.join(PYODIDE, name)))])),
+    ...Object.fromEntries(
+      Object.entries(PYODIDE_FILES).map(([role, name]) => [
+        role,
+        file(name, bytes(path.join(PYODIDE, name))),
+      ]),
+    ),
     stdlib: file("python_stdlib.zip", layer.stdlib),
     site: file("site.zip", layer.site),
     core: file("core.zip", core),
@@ -152,13 +160,17 @@ function sourceFiles() {
   );
 }
 
-const sourcesHash = (sources) => sha256(...sources.flatMap(({ file, name }) => [name, "\0", readFileSync(file), "\0"]));
+const sourcesHash = (sources) =>
+  sha256(...sources.flatMap(({ file, name }) => [name, "\0", readFileSync(file), "\0"]));
 
 /** All that the output depends on beside wheels and options: our Python, the frame's and worker's code, the build. */
 function sourcesKey() {
   const code = (name) => /\.(ts|mjs|py)$/.test(name);
   const folders = ["browser/src/sandbox", "browser/build"].map((folder) => path.join(ROOT, folder));
-  return sha256(sourcesHash(sourceFiles()), ...folders.map((folder) => hashFiles(folder, filesBelow(folder, code))));
+  return sha256(
+    sourcesHash(sourceFiles()),
+    ...folders.map((folder) => hashFiles(folder, filesBelow(folder, code))),
+  );
 }
 
 function isCurrent(runtime, out, inputs) {
@@ -197,7 +209,9 @@ async function cachedLayer(key, wheels, python) {
     site: await cached(name("site.zip"), async () => (await made()).site),
     native: await cached(name("native.zip"), async () => (await made()).native),
     packages: JSON.parse(
-      Buffer.from(await cached(name("packages.json"), async () => JSON.stringify((await made()).packages))).toString(),
+      Buffer.from(
+        await cached(name("packages.json"), async () => JSON.stringify((await made()).packages)),
+      ).toString(),
     ),
     stdlib: await cached(name("stdlib.zip"), async () => {
       const compile = await python();
@@ -218,7 +232,12 @@ function file(name, data) {
   const hash = sha256(data);
   const [stem, ...rest] = name.split(".");
   const kind = rest.pop();
-  return { name: `${[stem, ...rest].join(".")}.${hash.slice(0, 10)}.${kind}`, size: data.length, sha256: hash, data };
+  return {
+    name: `${[stem, ...rest].join(".")}.${hash.slice(0, 10)}.${kind}`,
+    size: data.length,
+    sha256: hash,
+    data,
+  };
 }
 
 async function write(out, runtime, files, frame, head) {
@@ -244,7 +263,10 @@ async function write(out, runtime, files, frame, head) {
   const manifest = {
     ...head,
     files: Object.fromEntries(
-      Object.entries(files).map(([role, { name, size, sha256: hash }]) => [role, { name, size, sha256: hash }]),
+      Object.entries(files).map(([role, { name, size, sha256: hash }]) => [
+        role,
+        { name, size, sha256: hash },
+      ]),
     ),
   };
   replace(path.join(out, "sandbox.html"), frame.html);
@@ -255,8 +277,13 @@ async function write(out, runtime, files, frame, head) {
   }
   const size = (name) => fileSize(path.join(runtime, name));
   const raw = Object.values(files).reduce((sum, { size: one }) => sum + one, 0);
-  const small = Object.values(files).reduce((sum, { name, size: one }) => sum + Math.max(size(`${name}.br`), 0) || one, 0);
-  say(`${path.relative(ROOT, runtime)}: ${Object.keys(files).length} files, ${mega(raw)}, ${mega(small)} compressed`);
+  const small = Object.values(files).reduce(
+    (sum, { name, size: one }) => sum + Math.max(size(`${name}.br`), 0) || one,
+    0,
+  );
+  say(
+    `${path.relative(ROOT, runtime)}: ${Object.keys(files).length} files, ${mega(raw)}, ${mega(small)} compressed`,
+  );
 }
 
 const mega = (size) => `${(size / 1e6).toFixed(1)} MB`;
@@ -282,7 +309,10 @@ async function compressed(role, name, data) {
       [zlib.constants.BROTLI_PARAM_LGWIN]: 24,
       [zlib.constants.BROTLI_PARAM_SIZE_HINT]: data.length,
     };
-    const results = await Promise.all([brotli(data, { params }), gzip(data, { level: role === "image" ? 6 : 9 })]);
+    const results = await Promise.all([
+      brotli(data, { params }),
+      gzip(data, { level: role === "image" ? 6 : 9 }),
+    ]);
     for (const [index, result] of results.entries()) {
       writeFileSync(`${targets[index]}.new`, result);
       renameSync(`${targets[index]}.new`, targets[index]);

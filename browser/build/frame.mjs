@@ -24,7 +24,8 @@ async function script(name) {
     logLevel: "silent",
   });
   const text = result.outputFiles[0].text.trim();
-  if (/<\/script|<!--/i.test(text)) throw new Error(`${name} cannot be put inline: it holds "</script" or "<!--"`);
+  if (/<\/script|<!--/i.test(text))
+    throw new Error(`${name} cannot be put inline: it holds "</script" or "<!--"`);
   return text;
 }
 
@@ -32,7 +33,6 @@ async function script(name) {
 const FEATURES = [
   "accelerometer",
   "autoplay",
-  "bluetooth",
   "camera",
   "clipboard-read",
   "clipboard-write",
@@ -55,7 +55,6 @@ const FEATURES = [
   "serial",
   "storage-access",
   "usb",
-  "web-share",
   "window-management",
   "xr-spatial-tracking",
 ];
@@ -109,9 +108,10 @@ export async function frameFiles() {
       ].join("; "),
       "Cross-Origin-Opener-Policy": "same-origin",
       "Cross-Origin-Resource-Policy": "same-origin",
-      "Permissions-Policy": [...none.filter((entry) => !entry.startsWith("clipboard-write")), "cross-origin-isolated=*"].join(
-        ", ",
-      ),
+      "Permissions-Policy": [
+        ...none.filter((entry) => !entry.startsWith("clipboard-write")),
+        "cross-origin-isolated=*",
+      ].join(", "),
       ...common,
     },
     "/sandbox.html": {

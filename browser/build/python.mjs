@@ -55,7 +55,9 @@ export async function compiler() {
     },
     /** Calls a function of compile.py; bytes come back as Uint8Array, dicts as objects. */
     call(name, ...args) {
-      const result = namespace.get(name)(...args.map((arg) => (arg instanceof Uint8Array ? pyodide.toPy(arg) : arg)));
+      const result = namespace.get(name)(
+        ...args.map((arg) => (arg instanceof Uint8Array ? pyodide.toPy(arg) : arg)),
+      );
       if (typeof result?.toJs !== "function") return result;
       const value = result.toJs({ dict_converter: Object.fromEntries });
       result.destroy();
@@ -63,4 +65,3 @@ export async function compiler() {
     },
   };
 }
-

@@ -82,7 +82,9 @@ export function extraWheels(names, bundled) {
   for (const file of files) {
     if (!existsSync(file)) throw new BuildError(`there is no wheel ${file}`);
     if (!/-(none-any|pyemscripten_2026_0_wasm32)\.whl$/.test(file) && !/-none-any\.whl$/.test(file)) {
-      throw new BuildError(`${path.basename(file)} is neither pure Python nor built for pyemscripten_2026_0_wasm32`);
+      throw new BuildError(
+        `${path.basename(file)} is neither pure Python nor built for pyemscripten_2026_0_wasm32`,
+      );
     }
   }
   const packages = names.filter((name) => !name.endsWith(".whl"));
@@ -112,8 +114,8 @@ export function copyWheels(files, folder) {
 }
 
 function pip(args) {
-  const python = [path.join(ROOT, ".tools", "bin", "python"), process.env["SANDPORT_PYTHON"] ?? ""].find((file) =>
-    existsSync(file),
+  const python = [path.join(ROOT, ".tools", "bin", "python"), process.env["SANDPORT_PYTHON"] ?? ""].find(
+    (file) => existsSync(file),
   );
   if (!python) throw new BuildError("pip is missing: run ./build.sh build, which sets up .tools");
   const run = spawnSync(python, ["-m", "pip", "--disable-pip-version-check", ...args], { encoding: "utf8" });

@@ -109,13 +109,13 @@ class Control:
         request = json.loads(text)
         if request.get("op") == "lane":
             # At once, not in a task: the next text on the port is the new lane's.
-            self._switch(PortChannel(self._post))
+            self._switch(PortChannel(self._post) if request.get("prefix") is not None else None)
         task = self._loop.create_task(self._answer(request, data))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
         self._loop.run_ready()
 
-    def _switch(self, channel: PortChannel) -> None:
+    def _switch(self, channel: PortChannel | None) -> None:
         if self._channel is not None:
             self._channel.close()
         self._channel = channel
@@ -140,12 +140,16 @@ class Control:
         else:
             self._event({"seq": seq, "ok": True, "value": value})
 
-    async def _lane(self, prefix: str) -> None:
-        """Serve a lane; ids of requests that start here begin with `prefix`."""
+    async def _lane(self, prefix: str | None) -> None:
+        """Serve a lane; ids of requests that start here begin with `prefix`. None only ends the lane before."""
+        if prefix is None:
+            return
         channel = self._channel
         if channel is None or self._lanes is None:
             raise ValueError("the sandbox is not ready")
         self._lanes.create_task(self._serve(channel, prefix), name=f"lane {prefix}")
+        # The task's first step: the host knows the lane when the page hears the answer, and can adopt.
+        await asyncio.sleep(0)
 
     async def _serve(self, channel: PortChannel, prefix: str) -> None:
         try:
@@ -167,7 +171,9 @@ class Control:
 
     async def _adopt(self, connections: list[dict[str, Any]]) -> None:
         for connection in connections:
-            self._host.adopt(connection["connectionId"], connection["serverId"], connection.get("initialize"))
+            await self._host.adopt(
+                connection["connectionId"], connection["serverId"], connection.get("initialize")
+            )
 
     async def _mount_zip(self, path: str, data: bytes, replace: bool) -> dict[str, int]:
         files, size = mount_zip(path, data, replace=replace)

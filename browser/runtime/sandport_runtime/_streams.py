@@ -13,8 +13,9 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any, Final
 
-from fastmcp.server.context import _current_context
+from fastmcp.server.dependencies import fastmcp_request_ctx
 from sandport import current_call
+from sandport.host import CallInfo
 
 __all__ = ["CALL_BYTES", "CHUNK", "Log", "LogStream"]
 
@@ -26,9 +27,9 @@ LINE_PAUSE: Final = 0.05
 """Seconds between two events of code that prints without returning to the loop: as live as an eye can see."""
 WINDOW: Final = 1.0
 """Seconds after which output that belongs to no call gets a fresh allowance."""
-Origin = tuple[str | None, str | None, str | None]
-"""Server, tool and the request's id, as far as they are known."""
-_NOBODY: Final[Origin] = (None, None, None)
+Origin = tuple[CallInfo | None, str | None]
+"""The call, and its request's id in FastMCP as far as it is known."""
+_NOBODY: Final[Origin] = (None, None)
 MAX_CALLS: Final = 256
 """Calls whose allowance is remembered; the oldest is forgotten first."""
 
@@ -38,9 +39,8 @@ def _origin() -> Origin:
     call = current_call()
     if call is None:
         return _NOBODY
-    context = _current_context.get()
-    request = context.request_context if context is not None else None
-    return call.server, call.tool, str(request.request_id) if request is not None else None
+    request = fastmcp_request_ctx.get()
+    return call, None if request is None or request.request_id is None else str(request.request_id)
 
 
 class Log:
@@ -48,30 +48,29 @@ class Log:
 
     def __init__(self, emit: Callable[[dict[str, Any]], object]) -> None:
         self._emit = emit
-        self._spent: dict[str, int] = {}
+        self._spent: dict[int, tuple[CallInfo | None, int]] = {}
         self._window_end = 0.0
 
     def write(self, stream: str, text: str, origin: Origin | None = None) -> None:
         """Pass `text` on, as far as the allowance of its call goes."""
-        server, tool, call = origin if origin is not None else _origin()
-        key = f"{server}\0{call}" if call is not None else ""
-        if key == "" and time.monotonic() >= self._window_end:
+        call, request = origin if origin is not None else _origin()
+        # One object a call; held here, so that its id is nobody else's.
+        key = id(call)
+        if call is None and time.monotonic() >= self._window_end:
             self._window_end = time.monotonic() + WINDOW
-            self._spent.pop("", None)
-        spent = self._spent.get(key, 0)
+            self._spent.pop(key, None)
+        _, spent = self._spent.get(key, (call, 0))
         if spent > CALL_BYTES:
-            self._spent[key] = spent + len(text)
             return
         if key not in self._spent and len(self._spent) >= MAX_CALLS:
             self._spent.pop(next(iter(self._spent)))
-        self._spent[key] = spent + len(text)
+        self._spent[key] = (call, spent + len(text))
         room = CALL_BYTES - spent
         shown = text[:room]
-        label = {
-            name: value
-            for name, value in (("server", server), ("tool", tool), ("call", call))
-            if value is not None
-        }
+        label: dict[str, Any] = {}
+        if call is not None:
+            label = {"server": call.server, "tool": call.tool, "call": call.tool_call_id or request}
+            label = {name: value for name, value in label.items() if value is not None}
         for start in range(0, len(shown), CHUNK):
             self._emit({**label, "stream": stream, "text": shown[start : start + CHUNK]})
         if len(text) > room:

@@ -73,10 +73,13 @@ def prepare(servers: Mapping[str, str] = DEFAULT_SERVERS) -> None:
     os.environ["FASTMCP_LOG_LEVEL"] = "WARNING"
     os.makedirs("/workspace", exist_ok=True)
 
-    from sandport_runtime import _standins, _threads
+    from sandport_runtime import _standins
 
     _standins.install()
-    _threads.install()
+
+    from sandport.inline import install_inline_threads
+
+    install_inline_threads(everywhere=True)
 
     from sandport_runtime import _control, _fresh, _tools  # noqa: F401 - part of the image
 
@@ -117,8 +120,14 @@ def start(host: Host, config_text: str) -> Control:
 
     log = Log(lambda members: event({"event": "log", **members}))
     # The originals too: what restores "the real stdout" finds these.
-    sys.stdout = sys.__stdout__ = LogStream(log, "stdout", 1)  # type: ignore[misc, assignment]
-    sys.stderr = sys.__stderr__ = LogStream(log, "stderr", 2)  # type: ignore[misc, assignment]
+    stdout = sys.stdout = sys.__stdout__ = LogStream(log, "stdout", 1)  # type: ignore[misc, assignment]
+    stderr = sys.stderr = sys.__stderr__ = LogStream(log, "stderr", 2)  # type: ignore[misc, assignment]
+
+    def post(text: str) -> None:
+        # What a tool printed comes before what it answered.
+        stdout.flush()
+        stderr.flush()
+        host.post(text)
 
     loop = SandboxLoop(host.schedule, deadline=host, time_limit=TIME_LIMIT, wrap=create_proxy)
     asyncio.get_event_loop_policy().set_event_loop(loop)
@@ -126,7 +135,7 @@ def start(host: Host, config_text: str) -> Control:
 
     assert _prepared is not None, "prepare() comes first"
     control = Control(
-        host.post,
+        post,
         event,
         time_limit=config.get("timeLimit"),
         servers=_prepared.servers,

@@ -219,7 +219,9 @@ function prepareRestore(module: EmscriptenModule, image: Uint8Array, repair: () 
 
 function padTable(table: WebAssembly.Table, length: number): void {
   if (table.length > length) {
-    throw new Error(`this engine's function table has ${table.length} entries, more than the ${length} foreseen`);
+    throw new Error(
+      `this engine's function table has ${table.length} entries, more than the ${length} foreseen`,
+    );
   }
   table.grow(length - table.length);
 }

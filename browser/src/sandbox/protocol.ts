@@ -71,7 +71,12 @@ export interface ServerStatus {
 export type BootMode = "cold" | "snapshot";
 
 export type WorkerEvent =
-  | { readonly event: "progress"; readonly stage: BootStage; readonly detail?: string; readonly fraction?: number }
+  | {
+      readonly event: "progress";
+      readonly stage: BootStage;
+      readonly detail?: string;
+      readonly fraction?: number;
+    }
   | {
       readonly event: "ready";
       readonly servers: readonly ServerStatus[];
@@ -138,9 +143,15 @@ export function readEvent(data: unknown): WorkerEvent | undefined {
     case "ready": {
       const boot = record(claim["boot"]) ?? {};
       const ms: Record<string, number> = {};
-      for (const [stage, value] of Object.entries(record(boot["ms"]) ?? {}).slice(0, 20)) ms[short(stage)] = count(value);
+      for (const [stage, value] of Object.entries(record(boot["ms"]) ?? {}).slice(0, 20))
+        ms[short(stage)] = count(value);
       const servers = Array.isArray(claim["servers"]) ? claim["servers"].slice(0, MAX_SERVERS) : [];
-      return { event: "ready", servers: servers.map(readServer), mode: boot["mode"] === "snapshot" ? "snapshot" : "cold", ms };
+      return {
+        event: "ready",
+        servers: servers.map(readServer),
+        mode: boot["mode"] === "snapshot" ? "snapshot" : "cold",
+        ms,
+      };
     }
     case "failed":
       return {
@@ -201,7 +212,9 @@ export function readTools(value: unknown): SandboxTool[] {
     tools.push({
       server: short(claim["server"]),
       name: short(claim["name"]),
-      ...(typeof claim["description"] === "string" ? { description: claim["description"].slice(0, MAX_LOG) } : {}),
+      ...(typeof claim["description"] === "string"
+        ? { description: claim["description"].slice(0, MAX_LOG) }
+        : {}),
       inputSchema: claim["inputSchema"],
       ...(claim["outputSchema"] === undefined ? {} : { outputSchema: claim["outputSchema"] }),
       ...(claim["annotations"] === undefined ? {} : { annotations: claim["annotations"] }),

@@ -163,7 +163,8 @@ async function importPyodide(parcel: WorkerStart["parcel"]): Promise<{
     if (!answer) throw new TypeError(`no network in the sandbox: ${String(input)}`);
     return new Response(answer[0], { headers: { "content-type": answer[1] } });
   };
-  const script = (bytes: ArrayBuffer): string => URL.createObjectURL(new Blob([bytes], { type: "text/javascript" }));
+  const script = (bytes: ArrayBuffer): string =>
+    URL.createObjectURL(new Blob([bytes], { type: "text/javascript" }));
   const addresses = [script(parcel.pyodide), script(parcel.asm)];
   const [pyodide, asm] = await Promise.all(addresses.map((address) => import(address)));
   for (const address of addresses) URL.revokeObjectURL(address);
@@ -201,7 +202,8 @@ function rawOutput(port: MessagePort): (stream: "stdout" | "stderr", text: strin
       left = RAW_PER_SECOND;
     }
     if (left <= 0 || text === "") return;
-    const shown = text.length > left ? `${text.slice(0, left)}\n[the rest of this second is left out]\n` : text;
+    const shown =
+      text.length > left ? `${text.slice(0, left)}\n[the rest of this second is left out]\n` : text;
     left -= text.length;
     port.postMessage({ event: "log", stream, text: shown });
   };

@@ -24,7 +24,8 @@ export function storedEntries(archive: Uint8Array): Map<string, Uint8Array> {
     const nameLength = view.getUint16(at + 28, true);
     const name = decoder.decode(archive.subarray(at + 46, at + 46 + nameLength));
     const header = view.getUint32(at + 42, true);
-    const start = header + LOCAL_HEADER + view.getUint16(header + 26, true) + view.getUint16(header + 28, true);
+    const start =
+      header + LOCAL_HEADER + view.getUint16(header + 26, true) + view.getUint16(header + 28, true);
     if (!name.endsWith("/")) entries.set(name, archive.subarray(start, start + size));
     at += 46 + nameLength + view.getUint16(at + 30, true) + view.getUint16(at + 32, true);
   }

@@ -1,0 +1,632 @@
+/**
+ * A sandbox in a page: Python with its MCP servers in a confined frame, and everything to start, watch and restart it.
+ *
+ * Invariants: at any time there is at most one frame. When it dies, whatever waits for it learns that at once: the lane
+ * closes (or the port is told), open requests reject. A new life has the same folders, tool modules and declared
+ * servers, but none of what tools kept in memory or wrote to files.
+ */
+
+import { BaseChannel, CLOSE_ABNORMAL, type TextChannel } from "../channel.ts";
+import type { Port } from "../port.ts";
+import { declaration, type ServerDeclaration } from "../wire.ts";
+import { AssetError, type Assets, loadAssets, parcelOf } from "./assets.ts";
+import { Emitter, type SandboxEvents } from "./events.ts";
+import { Instance } from "./instance.ts";
+import {
+  type BootConfig,
+  readAnswer,
+  readEvent,
+  readTools,
+  type SandboxTool,
+  type WorkerEvent,
+} from "./protocol.ts";
+
+/** Seconds a tool may run, when `timeLimit` does not say otherwise. */
+export const DEFAULT_TIME_LIMIT = 30;
+/** Seconds after a tool's time limit until a worker that does not answer at all is ended. */
+export const DEFAULT_GRACE = 5;
+/** Milliseconds between two looks at the worker. */
+const PING_MS = 1000;
+/** Milliseconds a start from the memory image may take before the cold way is tried. */
+const IMAGE_TIMEOUT = 15_000;
+/** Milliseconds a cold start may take: ten times what a slow phone needs. */
+const COLD_TIMEOUT = 180_000;
+/** Crashes within {@link CRASH_WINDOW} after which the sandbox is not started again by itself. */
+const MAX_CRASHES = 4;
+const CRASH_WINDOW = 60_000;
+
+/** Settings of {@link createSandbox}. */
+export interface SandboxOptions {
+  /** Address of the folder that holds `runtime/` and `sandbox.html`; by default the page's own. */
+  readonly base?: string | URL;
+  /** Where the frame is put; by default the end of the body. It is not visible. */
+  readonly container?: HTMLElement;
+  /** Put the frame's text into the page instead of loading its address: for static hosts that send no headers. */
+  readonly inlineFrame?: boolean;
+  /** Seconds for one tools/call; null for none. Default {@link DEFAULT_TIME_LIMIT}. */
+  readonly timeLimit?: number | null;
+  /**
+   * Seconds without any sign of life after which the worker is ended and started again; null never does. By default
+   * the time limit and {@link DEFAULT_GRACE} more; raise it where single tools have longer limits.
+   */
+  readonly hangLimit?: number | null;
+  /** Environment variables of Python. */
+  readonly environ?: Readonly<Record<string, string>>;
+  /** Start from the memory image where the bundle has one. Default true. */
+  readonly useImage?: boolean;
+  /** Listeners that hear the very first events too. */
+  readonly on?: { readonly [Name in keyof SandboxEvents]?: (event: SandboxEvents[Name]) => void };
+}
+
+export type SandboxState = "booting" | "ready" | "restarting" | "failed" | "terminated";
+
+/** A request to a sandbox failed, or the sandbox is gone. */
+export class SandboxError extends Error {
+  override readonly name = "SandboxError";
+}
+
+/** Starts a sandbox. It returns at once; `ready` tells when it serves. */
+export function createSandbox(options: SandboxOptions = {}): Sandbox {
+  return new Sandbox(options);
+}
+
+interface Pending {
+  resolve(value: unknown): void;
+  reject(error: Error): void;
+}
+
+interface Life {
+  readonly instance: Instance;
+  readonly ready: SandboxEvents["ready"];
+}
+
+interface Mount {
+  readonly path: string;
+  readonly zip: Blob;
+  readonly replace: boolean;
+}
+
+interface Joined {
+  readonly port: Port;
+  readonly key: string;
+}
+
+/** See {@link createSandbox}. */
+export class Sandbox {
+  /** The first boot: settles when it serves, rejects when it cannot be started. */
+  readonly ready: Promise<SandboxEvents["ready"]>;
+  readonly #options: SandboxOptions;
+  readonly #base: string;
+  readonly #emitter = new Emitter();
+  readonly #abort = new AbortController();
+  readonly #pending = new Map<number, Pending>();
+  readonly #declared = new Map<string, string>();
+  readonly #modules = new Map<string, string>();
+  #mounts: Mount[] = [];
+  #state: SandboxState = "booting";
+  #assets: Promise<Assets> | undefined;
+  #life: Promise<Life>;
+  #instance: Instance | undefined;
+  #endLife: ((error: SandboxError) => void) | undefined;
+  #onBootEvent: ((event: WorkerEvent) => void) | undefined;
+  #imageRefused = false;
+  #lane: SandboxLane | undefined;
+  #joined: Joined | undefined;
+  #generation = 0;
+  #boots = 0;
+  #seq = 0;
+  #crashes: number[] = [];
+  #timer: ReturnType<typeof setInterval> | undefined;
+  #silentTicks = 0;
+  #pinging = false;
+
+  /** @internal use {@link createSandbox} */
+  constructor(options: SandboxOptions) {
+    this.#options = options;
+    const base = new URL(options.base ?? ".", document.baseURI).href;
+    this.#base = base.endsWith("/") ? base : `${base}/`;
+    for (const [name, listener] of Object.entries(options.on ?? {})) {
+      this.on(name as keyof SandboxEvents, listener as (event: SandboxEvents[keyof SandboxEvents]) => void);
+    }
+    this.#life = this.#boot();
+    this.ready = this.#life.then(({ ready }) => ready);
+    // Whoever does not look at `ready` has the event `failed`.
+    this.ready.catch(() => {});
+  }
+
+  get state(): SandboxState {
+    return this.#state;
+  }
+
+  /** Listens to an event; see {@link SandboxEvents}. The function that it returns ends that. */
+  on<Name extends keyof SandboxEvents>(
+    name: Name,
+    listener: (event: SandboxEvents[Name]) => void,
+  ): () => void {
+    return this.#emitter.on(name, listener);
+  }
+
+  // -- what the page asks for ---------------------------------------------------------------------------------
+
+  /**
+   * Lends the sandbox to the agent behind a port, in place of an earlier port. A crash suspends it there, and a
+   * restart resumes it with the connections that the agent believes open.
+   * @param key the port's name for this sandbox.
+   */
+  async join(port: Port, key = "1"): Promise<void> {
+    this.#leave("the sandbox serves another channel");
+    const joined: Joined = { port, key };
+    this.#joined = joined;
+    void port.closed.then(() => {
+      if (this.#joined === joined) this.#leave("the channel closed");
+    });
+    await this.#life;
+    if (this.#joined !== joined) throw new SandboxError("another port was joined, or this one closed");
+    const prefix = this.#prefix(key);
+    const lane = await this.openLane(prefix);
+    port.attach(key, lane, prefix);
+    for (const id of this.#declared.keys()) port.declare(key, id);
+  }
+
+  /**
+   * Opens a lane of texts to the servers, in place of an earlier one. For a client without a {@link Port}.
+   * @param prefix what the ids of requests that start in the sandbox begin with.
+   */
+  async openLane(prefix: string): Promise<TextChannel> {
+    const { instance } = await this.#life;
+    this.#closeLane({ code: 1000, reason: "another lane was opened" });
+    const lane = new SandboxLane(
+      (text) => instance.send(text),
+      () => {
+        if (this.#lane === lane) this.#lane = undefined;
+        if (this.#instance === instance) this.#ask(instance, { op: "lane", prefix: null }).catch(() => {});
+      },
+    );
+    // Texts that the old lane's requests still cause are not the new lane's: it hears from the answer on.
+    await this.#ask(instance, { op: "lane", prefix });
+    this.#lane = lane;
+    return lane;
+  }
+
+  /**
+   * Gives servers fresh ids for a session.
+   * @param names by default all that are available.
+   * @returns their entries for `mcpServers` of `session/new`.
+   */
+  async declare(names?: readonly string[]): Promise<ServerDeclaration[]> {
+    const { instance, ready } = await this.#life;
+    const wanted = names ?? ready.servers.filter(({ error }) => error === undefined).map(({ name }) => name);
+    const servers = wanted.map((name) => ({ name, id: crypto.randomUUID() }));
+    await this.#ask(instance, { op: "declare", servers });
+    for (const { name, id } of servers) {
+      this.#declared.set(id, name);
+      this.#joined?.port.declare(this.#joined.key, id);
+    }
+    return servers.map(({ name, id }) => declaration(name, id));
+  }
+
+  /** Takes ids back that `declare` gave, when their session ends. */
+  async withdraw(ids: readonly string[]): Promise<void> {
+    for (const id of ids) {
+      this.#declared.delete(id);
+      this.#joined?.port.withdraw(id);
+    }
+    await this.#request({ op: "withdraw", ids });
+  }
+
+  /**
+   * Unpacks a zip archive into a folder.
+   * @param options.replace the folder holds exactly the archive afterwards; otherwise files are added.
+   */
+  async mountZip(
+    path: string,
+    zip: ArrayBuffer | Uint8Array<ArrayBuffer> | Blob,
+    options: { readonly replace?: boolean } = {},
+  ): Promise<{ files: number; bytes: number }> {
+    const mount: Mount = {
+      path,
+      zip: zip instanceof Blob ? zip : new Blob([zip]),
+      replace: options.replace ?? false,
+    };
+    const { instance } = await this.#life;
+    const value = await this.#mount(instance, mount);
+    if (mount.replace) this.#mounts = this.#mounts.filter((other) => other.path !== path);
+    this.#mounts.push(mount);
+    const counts = (value ?? {}) as { files?: unknown; bytes?: unknown };
+    return { files: Number(counts.files), bytes: Number(counts.bytes) };
+  }
+
+  /**
+   * Loads a module of tools into the server `user`, in place of an earlier one of that name.
+   * @param source Python that defines a FastMCP server `mcp`.
+   * @returns the names of its tools.
+   */
+  async loadTools(name: string, source: string): Promise<string[]> {
+    const value = (await this.#request({ op: "loadTools", name, source })) as { tools?: unknown } | null;
+    this.#modules.set(name, source);
+    return Array.isArray(value?.tools) ? value.tools.filter((tool) => typeof tool === "string") : [];
+  }
+
+  /** Takes a module of tools away again. */
+  async unloadTools(name: string): Promise<void> {
+    this.#modules.delete(name);
+    await this.#request({ op: "unloadTools", name });
+  }
+
+  /** All tools of all servers, for the page's own display. They describe themselves: show it as text only. */
+  async listTools(): Promise<SandboxTool[]> {
+    return readTools(await this.#request({ op: "listTools" }));
+  }
+
+  /** Interrupts a tool that runs and does not give way, where the page is cross-origin isolated; the tool fails. */
+  interrupt(): void {
+    this.#instance?.interrupt();
+  }
+
+  /** Ends the frame and starts a new one. What is open is answered with an error. */
+  async restart(reason = "the sandbox was restarted"): Promise<void> {
+    if (this.#state === "terminated") throw new SandboxError("the sandbox was terminated");
+    this.#imageRefused = false;
+    this.#crashes = [];
+    this.#end(reason, true);
+    await this.#life;
+  }
+
+  /** Ends the sandbox for good. */
+  terminate(): void {
+    if (this.#state === "terminated") return;
+    this.#end("the sandbox was terminated", false);
+    this.#state = "terminated";
+    this.#abort.abort();
+  }
+
+  // -- lives --------------------------------------------------------------------------------------------------
+
+  async #boot(): Promise<Life> {
+    const began = performance.now();
+    this.#boots += 1;
+    const boot = this.#boots;
+    let stage = "fetch";
+    try {
+      const assets = await this.#load();
+      const image = (this.#options.useImage ?? true) && !this.#imageRefused && assets.files.has("image");
+      stage = "runtime";
+      try {
+        return await this.#start(assets, image, began);
+      } catch (error) {
+        if (!image || boot !== this.#boots || this.#abort.signal.aborted) throw error;
+        // Whatever was wrong with it: the cold way needs nothing of it.
+        this.#imageRefused = true;
+        this.#instance?.destroy();
+        this.#emitter.emit("progress", {
+          stage: "runtime",
+          detail: `the memory image cannot be used here (${messageOf(error)}); starting without it`,
+        });
+        return await this.#start(assets, false, began);
+      }
+    } catch (error) {
+      // A later boot, or none at all, is what counts now.
+      if (boot !== this.#boots) throw new SandboxError("the sandbox was ended while it started");
+      this.#instance?.destroy();
+      this.#instance = undefined;
+      this.#state = "failed";
+      const remedy =
+        error instanceof AssetError || error instanceof BootError ? error.remedy : "Reload the page.";
+      stage = error instanceof BootError ? error.stage : stage;
+      this.#emitter.emit("failed", { stage, message: messageOf(error), remedy });
+      this.#joined?.port.detach(this.#joined.key, "The sandbox cannot be started");
+      throw new SandboxError(messageOf(error));
+    }
+  }
+
+  #load(): Promise<Assets> {
+    this.#emitter.emit("progress", { stage: "fetch", fraction: this.#assets ? 1 : 0 });
+    this.#assets ??= loadAssets(
+      `${this.#base}runtime/`,
+      (fraction, detail) => this.#emitter.emit("progress", { stage: "fetch", fraction, detail }),
+      this.#abort.signal,
+    );
+    // A failed fetch is tried again by the next start.
+    this.#assets.catch(() => {
+      this.#assets = undefined;
+    });
+    return this.#assets;
+  }
+
+  async #start(assets: Assets, image: boolean, began: number): Promise<Life> {
+    const { manifest } = assets;
+    const config: BootConfig = {
+      timeLimit: this.#options.timeLimit === undefined ? DEFAULT_TIME_LIMIT : this.#options.timeLimit,
+      servers: manifest.servers,
+      preload: manifest.preload,
+      environ: this.#options.environ ?? {},
+    };
+    let ended: ((error: Error) => void) | undefined;
+    const booted = new Promise<SandboxEvents["ready"]>((resolve, reject) => {
+      ended = reject;
+      this.#endLife = reject;
+      this.#onBootEvent = (event) => {
+        if (event.event === "ready") resolve({ servers: event.servers, mode: event.mode, ms: event.ms });
+        else if (event.event === "failed") reject(new BootError(event.message, event.stage, event.remedy));
+        else if (event.event === "fatal") reject(new BootError(event.message, "runtime", "Reload the page."));
+      };
+    });
+    booted.catch(() => {});
+    const limit = image ? IMAGE_TIMEOUT : COLD_TIMEOUT;
+    const timer = setTimeout(
+      () => ended?.(new Error(`no sign of readiness within ${limit / 1000} s`)),
+      limit,
+    );
+    try {
+      const instance = await Instance.launch(
+        {
+          url: `${this.#base}sandbox.html`,
+          inline: this.#options.inlineFrame ?? false,
+          container: this.#options.container ?? document.body,
+        },
+        { parcel: parcelOf(assets, image), config },
+        {
+          text: (text) => this.#lane?.arrived(text),
+          other: (data, from) => this.#heard(from, data),
+          gone: (reason, from) => this.#gone(from, reason),
+          error: (message) => {
+            if (this.#onBootEvent) ended?.(new Error(`the worker failed: ${message || "no reason given"}`));
+            else
+              this.#emitter.emit("log", {
+                stream: "stderr",
+                text: `uncaught error in the worker: ${message}\n`,
+              });
+          },
+        },
+        this.#abort.signal,
+      );
+      this.#instance = instance;
+      const claimed = await booted;
+      const ready = { ...claimed, ms: { ...claimed.ms, total: performance.now() - began } };
+      this.#onBootEvent = undefined;
+      await this.#restore(instance);
+      this.#state = "ready";
+      this.#watch();
+      this.#emitter.emit("ready", ready);
+      return { instance, ready };
+    } finally {
+      clearTimeout(timer);
+      this.#onBootEvent = undefined;
+    }
+  }
+
+  /** Puts back what an earlier life had. A module that no longer loads is said in the log, and harms nothing else. */
+  async #restore(instance: Instance): Promise<void> {
+    for (const mount of this.#mounts) await this.#mount(instance, mount);
+    for (const [name, source] of this.#modules) {
+      await this.#ask(instance, { op: "loadTools", name, source }).catch((error: unknown) =>
+        this.#emitter.emit("log", { stream: "stderr", text: `${name}: ${messageOf(error)}\n` }),
+      );
+    }
+    const servers = [...this.#declared].map(([id, name]) => ({ name, id }));
+    if (servers.length > 0) await this.#ask(instance, { op: "declare", servers });
+  }
+
+  /** Ends this life at once; `again` starts the next one. */
+  #end(reason: string, again: boolean): void {
+    this.#unwatch();
+    const instance = this.#instance;
+    this.#instance = undefined;
+    instance?.destroy();
+    const error = new SandboxError(reason);
+    for (const { reject } of this.#pending.values()) reject(error);
+    this.#pending.clear();
+    this.#endLife?.(error);
+    this.#boots += 1;
+    const joined = this.#joined;
+    // The port first: it answers what is open, and holds what comes until the sandbox is back.
+    if (joined && again) joined.port.suspend(joined.key, reason);
+    else if (joined) joined.port.detach(joined.key, reason);
+    this.#closeLane({ code: CLOSE_ABNORMAL, reason });
+    if (!again) {
+      this.#life = Promise.reject(error);
+      this.#life.catch(() => {});
+      return;
+    }
+    this.#state = "restarting";
+    this.#life = this.#boot();
+    this.#life.then(
+      async ({ ready }) => {
+        if (joined && this.#joined === joined) {
+          await this.#resume(joined).catch((error: unknown) => {
+            // Died again meanwhile: the next life resumes. Anything else leaves the agent without the sandbox.
+            if (this.#state === "ready") joined.port.detach(joined.key, messageOf(error));
+          });
+        }
+        this.#emitter.emit("restarted", { mode: ready.mode, ms: ready.ms });
+      },
+      () => {},
+    );
+  }
+
+  async #resume({ port, key }: Joined): Promise<void> {
+    const { instance } = await this.#life;
+    const prefix = this.#prefix(key);
+    const lane = await this.openLane(prefix);
+    await this.#ask(instance, { op: "adopt", connections: port.connections(key) });
+    port.resume(key, lane, prefix);
+  }
+
+  #gone(instance: Instance, reason: string): void {
+    if (this.#instance !== instance) return;
+    if (this.#onBootEvent) {
+      this.#onBootEvent({ event: "fatal", message: reason });
+      return;
+    }
+    const now = performance.now();
+    this.#crashes = [...this.#crashes.filter((at) => now - at < CRASH_WINDOW), now];
+    const restarting = this.#crashes.length < MAX_CRASHES;
+    this.#end(reason, restarting);
+    this.#emitter.emit("crashed", { reason, restarting });
+    if (restarting) return;
+    this.#state = "failed";
+    this.#emitter.emit("failed", {
+      stage: "servers",
+      message: `the sandbox died ${MAX_CRASHES} times within a minute, at last because ${reason}`,
+      remedy: "Restart it by hand; look at the log for the tool that ends it.",
+    });
+  }
+
+  #prefix(key: string): string {
+    this.#generation += 1;
+    return `sp${key}.${this.#generation}.`;
+  }
+
+  #leave(reason: string): void {
+    const joined = this.#joined;
+    this.#joined = undefined;
+    if (joined) joined.port.detach(joined.key, reason);
+    this.#closeLane({ code: 1000, reason });
+  }
+
+  #closeLane(info: { readonly code: number; readonly reason: string }): void {
+    const lane = this.#lane;
+    this.#lane = undefined;
+    lane?.close(info.code, info.reason);
+  }
+
+  // -- messages -----------------------------------------------------------------------------------------------
+
+  #heard(instance: Instance, data: unknown): void {
+    if (this.#instance !== instance) return;
+    this.#silentTicks = 0;
+    const answer = readAnswer(data);
+    if (answer) {
+      const pending = this.#pending.get(answer.seq);
+      this.#pending.delete(answer.seq);
+      if (answer.ok) pending?.resolve(answer.value);
+      else pending?.reject(new SandboxError(answer.message || "the sandbox refused without a reason"));
+      return;
+    }
+    const event = readEvent(data);
+    if (!event) return;
+    this.#onBootEvent?.(event);
+    switch (event.event) {
+      case "progress": {
+        const { event: _, ...progress } = event;
+        this.#emitter.emit("progress", progress);
+        break;
+      }
+      case "log": {
+        const { event: _, ...log } = event;
+        this.#emitter.emit("log", log);
+        break;
+      }
+      case "tools":
+        this.#emitter.emit("tools", {});
+        break;
+      case "failed":
+      case "fatal":
+        if (this.#state === "ready") this.#gone(instance, event.message || "Python can do nothing any more");
+        break;
+      case "ready":
+        break;
+    }
+  }
+
+  async #request(request: Record<string, unknown>): Promise<unknown> {
+    const { instance } = await this.#life;
+    return this.#ask(instance, request);
+  }
+
+  #ask(
+    instance: Instance,
+    request: Record<string, unknown>,
+    transfer: Transferable[] = [],
+  ): Promise<unknown> {
+    if (this.#instance !== instance)
+      return Promise.reject(new SandboxError("the sandbox was restarted meanwhile"));
+    this.#seq += 1;
+    const seq = this.#seq;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(seq, { resolve, reject });
+      instance.send({ ...request, seq }, transfer);
+    });
+  }
+
+  async #mount(instance: Instance, { path, zip, replace }: Mount): Promise<unknown> {
+    const bytes = await zip.arrayBuffer();
+    return this.#ask(instance, { op: "mountZip", path, replace, zip: bytes }, [bytes]);
+  }
+
+  // -- watching -----------------------------------------------------------------------------------------------
+
+  #watch(): void {
+    this.#unwatch();
+    const { hangLimit, timeLimit } = this.#options;
+    const limit =
+      hangLimit !== undefined
+        ? hangLimit
+        : timeLimit === null
+          ? null
+          : (timeLimit ?? DEFAULT_TIME_LIMIT) + DEFAULT_GRACE;
+    if (limit === null) return;
+    this.#timer = setInterval(() => {
+      const instance = this.#instance;
+      if (!instance) return;
+      // Ticks are counted, not time: a page that slept has not waited.
+      if (this.#pinging) this.#silentTicks += 1;
+      if (this.#silentTicks * PING_MS > limit * 1000) {
+        this.#gone(instance, `it gave no sign of life for ${limit} s, longer than any tool may run`);
+      } else if (!this.#pinging) {
+        this.#pinging = true;
+        this.#ask(instance, { op: "ping" })
+          .catch(() => {})
+          .finally(() => {
+            this.#pinging = false;
+            this.#silentTicks = 0;
+          });
+      }
+    }, PING_MS);
+  }
+
+  #unwatch(): void {
+    clearInterval(this.#timer);
+    this.#pinging = false;
+    this.#silentTicks = 0;
+  }
+}
+
+/** The page's end of a lane. */
+class SandboxLane extends BaseChannel {
+  readonly #send: (text: string) => void;
+  readonly #closed: () => void;
+
+  constructor(send: (text: string) => void, closed: () => void) {
+    super();
+    this.#send = send;
+    this.#closed = closed;
+  }
+
+  arrived(text: string): void {
+    this.deliver(text);
+  }
+
+  protected override transmit(text: string): void {
+    this.#send(text);
+  }
+
+  protected override shut(): void {
+    this.#closed();
+  }
+}
+
+class BootError extends Error {
+  readonly stage: string;
+  readonly remedy: string;
+
+  constructor(message: string, stage: string, remedy: string) {
+    super(message);
+    this.stage = stage;
+    this.remedy = remedy;
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
