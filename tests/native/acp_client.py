@@ -72,7 +72,9 @@ class Turn:
     @property
     def text(self) -> str:
         return "".join(
-            update["content"]["text"] for update in self.updates if update["sessionUpdate"] == "agent_message_chunk"
+            update["content"]["text"]
+            for update in self.updates
+            if update["sessionUpdate"] == "agent_message_chunk"
         )
 
     @property
@@ -80,7 +82,9 @@ class Turn:
         return sum(update["sessionUpdate"] == "agent_message_chunk" for update in self.updates)
 
     def tool_updates(self) -> list[dict[str, Any]]:
-        return [update for update in self.updates if update["sessionUpdate"] in ("tool_call", "tool_call_update")]
+        return [
+            update for update in self.updates if update["sessionUpdate"] in ("tool_call", "tool_call_update")
+        ]
 
 
 @dataclass
@@ -171,7 +175,11 @@ async def run_client(
         {"HOME": str(home), "LOGFIRE_IGNORE_NO_CONFIG": "1", **(env or {})},
         home,
     )
-    async with ToolHost(time_limit=time_limit) as host, open_agent(spec) as process, anyio.create_task_group() as tasks:
+    async with (
+        ToolHost(time_limit=time_limit) as host,
+        open_agent(spec) as process,
+        anyio.create_task_group() as tasks,
+    ):
         for name, server in mount.items():
             host.mount(server, name)
         channel = StdioChannel(process)
@@ -181,7 +189,9 @@ async def run_client(
         port.attach("host", outer, "sp0.")
         tasks.start_soon(host.serve, inner, "sp0.")
         client: Client
-        peer = Peer(port.acp, lambda inbound: client._on_request(inbound), lambda m, p: client._on_notification(m, p))
+        peer = Peer(
+            port.acp, lambda inbound: client._on_request(inbound), lambda m, p: client._on_notification(m, p)
+        )
         client = Client(process, channel, host, port, peer)
         tasks.start_soon(peer.run)
         try:

@@ -84,7 +84,8 @@ class TestDoor:
 
     async def test_remote_host_needs_the_flag(self) -> None:
         done = await anyio.run_process(
-            [sys.executable, "-m", "sandport_native", "serve", "--host", "0.0.0.0", "--agent", ECHO], check=False
+            [sys.executable, "-m", "sandport_native", "serve", "--host", "0.0.0.0", "--agent", ECHO],
+            check=False,
         )
         assert done.returncode == 1 and b"--allow-remote" in done.stderr
 

@@ -63,6 +63,7 @@ class SandportAgent(AgentPoolACPAgent):
         self._turn_lock = asyncio.Lock()
         self._turns: dict[str, asyncio.Task[Any]] = {}
         self._running: str | None = None
+        self._cancelled: set[str] = set()
         self._conversations: dict[str, _Conversation] = {}
         self._inbound: dict[Any, Inbound] = {}
         self._notices: dict[str, list[Failure]] = {}
@@ -113,7 +114,11 @@ class SandportAgent(AgentPoolACPAgent):
 
     def _with_capability(self, response: Any) -> Any:
         # A dict passes through agentpool unchanged; its capability model would drop the field.
-        result = response.model_dump(by_alias=True, exclude_none=True) if isinstance(response, BaseModel) else response
+        result = (
+            response.model_dump(by_alias=True, exclude_none=True)
+            if isinstance(response, BaseModel)
+            else response
+        )
         capabilities = result.setdefault("agentCapabilities", {})
         if self.mcp_over_acp:
             capabilities.setdefault("mcpCapabilities", {})["acp"] = True
@@ -162,7 +167,11 @@ class SandportAgent(AgentPoolACPAgent):
             await self.servers.detach(known)
         async with self._turn(known) if isinstance(known, str) else contextlib.nullcontext():
             response = await self._route(method, params)
-        result = response.model_dump(by_alias=True, exclude_none=True) if isinstance(response, BaseModel) else response
+        result = (
+            response.model_dump(by_alias=True, exclude_none=True)
+            if isinstance(response, BaseModel)
+            else response
+        )
         result = dict(result or {})
         session_id = known or result.get("sessionId")
         session = self.session_manager.get_session(session_id) if isinstance(session_id, str) else None
@@ -214,7 +223,9 @@ class SandportAgent(AgentPoolACPAgent):
             assert config is not None
             for other in configs:
                 if config.name == other.name or config.acp_id == other.acp_id:
-                    raise RequestError.invalid_params({"mcpServers": f"two acp servers share a name or id: {name}"})
+                    raise RequestError.invalid_params(
+                        {"mcpServers": f"two acp servers share a name or id: {name}"}
+                    )
             configs.append(config)
         return configs, others, skipped
 
@@ -239,11 +250,12 @@ class SandportAgent(AgentPoolACPAgent):
                 await self._tell_failures(session_id)
                 return await self._inner("session/prompt", params, False)
         except asyncio.CancelledError:
-            if self._running == session_id or task.uncancel() > 0:
-                raise
-            return {"stopReason": "cancelled"}  # it was still waiting for its turn
+            if session_id not in self._cancelled:
+                raise  # the connection ends
+            return {"stopReason": "cancelled"}
         finally:
             self._turns.pop(session_id, None)
+            self._cancelled.discard(session_id)
 
     async def _tell_failures(self, session_id: str) -> None:
         session = self.session_manager.get_session(session_id)
@@ -257,11 +269,13 @@ class SandportAgent(AgentPoolACPAgent):
     async def cancel(self, params: CancelNotification) -> None:
         """Cancel a session's turn, and only its own: agentpool would interrupt whatever its shared agent is doing."""
         task = self._turns.get(params.session_id)
-        if task is not None and self._running != params.session_id:
-            task.cancel()
+        if task is None or params.session_id in self._cancelled:
             return
-        if task is not None:
+        self._cancelled.add(params.session_id)
+        if self._running == params.session_id:
             await super().cancel(params)
+        if not task.cancelling():  # it still waits for its turn, or agentpool has not started its stream yet
+            task.cancel()
 
     async def _stop_turn(self, session_id: str) -> None:
         task = self._turns.get(session_id)
@@ -282,8 +296,43 @@ class SandportAgent(AgentPoolACPAgent):
             agent.conversation, agent.session_id = own.history, own.agent_session_id
             self._running = session_id
             try:
-                yield
+                async with _closing_streams(agent):
+                    yield
             finally:
                 self._running = None
                 self._conversations[session_id] = _Conversation(agent.conversation, agent.session_id)
                 agent.conversation, agent.session_id = outside.history, outside.agent_session_id
+
+
+STREAMS = ("run_stream", "_run_stream_once", "_stream_events")
+"""agentpool's event generators of a turn, each reading the next."""
+
+
+@asynccontextmanager
+async def _closing_streams(agent: BaseAgent[Any, Any]) -> AsyncIterator[None]:
+    """Close the agent's event generators in the task that reads them.
+
+    A cancelled turn leaves them half read. The garbage collector would close each in a task of its own, where the
+    cancel scopes inside cannot be left: they would then go on cancelling the task that handles the prompt, and its
+    answer would never be sent. So they are held here and closed, innermost first, where they were opened.
+    """
+    streams: list[Any] = []
+
+    def held(make: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            stream = make(*args, **kwargs)
+            streams.append(stream)
+            return stream
+
+        return call
+
+    for name in STREAMS:
+        setattr(agent, name, held(getattr(agent, name)))
+    try:
+        yield
+    finally:
+        for name in STREAMS:
+            delattr(agent, name)
+        for stream in reversed(streams):
+            with contextlib.suppress(Exception):
+                await stream.aclose()

@@ -34,7 +34,12 @@ class _Place:
 
 _PLACES = (
     _Place("acp.connection", "Connection.__init__", names=("_handler", "_state", "_next_request_id")),
-    _Place("acp.connection", "Connection.send_request", ("method", "params"), ("_next_request_id", "register_outgoing")),
+    _Place(
+        "acp.connection",
+        "Connection.send_request",
+        ("method", "params"),
+        ("_next_request_id", "register_outgoing"),
+    ),
     _Place("acp.connection", "Connection.send_notification", ("method", "params")),
     _Place("acp.connection", "Connection._run_request", ("message",), ("_handler",)),
     _Place("acp.task.state", "InMemoryMessageStateStore.resolve_outgoing", ("request_id", "result")),
@@ -47,14 +52,20 @@ _PLACES = (
     _Place("agentpool_server.acp_server.session_manager", "ACPSessionManager.get_session", ("session_id",)),
     _Place("agentpool_server.acp_server.session_manager", "ACPSessionManager.close_all_sessions"),
     _Place("agentpool_server.acp_server.session", "ACPSession._register_mcp_prompts_as_commands"),
-    _Place("agentpool_server.acp_server.session", "ACPSession.__post_init__", names=("requests", "notifications")),
+    _Place(
+        "agentpool_server.acp_server.session", "ACPSession.__post_init__", names=("requests", "notifications")
+    ),
     _Place("agentpool_server.acp_server.server", "ACPServer.from_config", ("config", "agent")),
     _Place("agentpool.mcp_server.client", "MCPClient._get_client", ("config", "force_oauth")),
     _Place("agentpool.mcp_server.client", "MCPClient.__init__", ("config",), ("_client", "_get_client")),
     _Place(
-        "agentpool.mcp_server.client", "MCPClient.call_tool", ("name", "run_context", "arguments", "agent_ctx")
+        "agentpool.mcp_server.client",
+        "MCPClient.call_tool",
+        ("name", "run_context", "arguments", "agent_ctx"),
     ),
-    _Place("agentpool.mcp_server.manager", "MCPManager.__init__", names=("providers", "aggregating_provider")),
+    _Place(
+        "agentpool.mcp_server.manager", "MCPManager.__init__", names=("providers", "aggregating_provider")
+    ),
     _Place(
         "agentpool.resource_providers.mcp_provider",
         "MCPResourceProvider.__init__",
@@ -63,6 +74,8 @@ _PLACES = (
     ),
     _Place("agentpool.resource_providers.mcp_provider", "MCPResourceProvider._on_tools_changed", ("_meta",)),
     _Place("agentpool.agents.base_agent", "BaseAgent.__init__", names=("conversation",)),
+    _Place("agentpool.agents.base_agent", "BaseAgent._run_stream_once", names=("_stream_events",)),
+    _Place("agentpool.agents.native_agent.agent", "Agent._stream_events", names=("get_agentlet",)),
     _Place("agentpool.messaging.messagenode", "MessageNode.__init__", names=("session_id",)),
     _Place("agentpool.messaging.message_history", "MessageHistory.__init__", ("storage", "messages")),
 )
@@ -104,13 +117,19 @@ def check_agentpool() -> str:
     """
     found = _version("agentpool")
     if found != SUPPORTED:
-        raise UnknownAgentpoolError(f"agentpool {found} is installed, this add-on knows {SUPPORTED}; {REMEDY}")
+        raise UnknownAgentpoolError(
+            f"agentpool {found} is installed, this add-on knows {SUPPORTED}; {REMEDY}"
+        )
     pydantic_ai = _version("pydantic-ai-slim")
     if int(pydantic_ai.partition(".")[0]) >= 2:
-        raise UnknownAgentpoolError(f"agentpool {SUPPORTED} can not be imported with pydantic-ai-slim {pydantic_ai}; {REMEDY}")
+        raise UnknownAgentpoolError(
+            f"agentpool {SUPPORTED} can not be imported with pydantic-ai-slim {pydantic_ai}; {REMEDY}"
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for place in _PLACES:
             _check(place)
     versions = {name: _version(name) for name in ("fastmcp", "mcp")}
-    return f"agentpool {found}, pydantic-ai-slim {pydantic_ai}, " + ", ".join(f"{n} {v}" for n, v in versions.items())
+    return f"agentpool {found}, pydantic-ai-slim {pydantic_ai}, " + ", ".join(
+        f"{n} {v}" for n, v in versions.items()
+    )

@@ -41,14 +41,26 @@ class AgentpoolOuter:
             with anyio.CancelScope(shield=True):
                 await self._give_up(request_id)
             raise
-        except (ConnectionError, OSError, RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
+        except (
+            ConnectionError,
+            OSError,
+            RuntimeError,
+            anyio.ClosedResourceError,
+            anyio.BrokenResourceError,
+        ) as exc:
             raise ChannelClosed("the ACP connection has ended") from exc
 
     async def notify(self, method: str, params: Any) -> None:
         """See `sandport.rpc.AcpOuter.notify`."""
         try:
             await self._connection.send_notification(method, params)
-        except (ConnectionError, OSError, RuntimeError, anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
+        except (
+            ConnectionError,
+            OSError,
+            RuntimeError,
+            anyio.ClosedResourceError,
+            anyio.BrokenResourceError,
+        ) as exc:
             raise ChannelClosed("the ACP connection has ended") from exc
 
     async def _give_up(self, request_id: int) -> None:

@@ -132,7 +132,11 @@ class PageClient(MCPClient):
         call.__doc__ = tool.description or tool.title or "No description provided."
         return FunctionTool.from_callable(
             call,
-            schema_override={"name": tool.name, "description": call.__doc__, "parameters": cast("Any", schema)},
+            schema_override={
+                "name": tool.name,
+                "description": call.__doc__,
+                "parameters": cast("Any", schema),
+            },
             hints=ToolHints.from_mcp(tool.annotations) if tool.annotations else None,
             source="mcp",
         )
@@ -259,6 +263,8 @@ class PageProvider(MCPResourceProvider):
                     log.exception("the tool %s of %s cannot be used", tool.name, self.server_name)
                     continue
                 converted.name = self._rename(tool.name)
+                assert converted.schema_override is not None
+                converted.schema_override["name"] = converted.name
                 converted.enabled = self._saved_enabled_states.get(converted.name, True)
                 tools.append(converted)
             if generation == self._generation:
@@ -269,14 +275,18 @@ class PageProvider(MCPResourceProvider):
         cached = self._tools_cache
         self._generation += 1
         await super()._on_tools_changed(_meta)
-        if cached is None:  # a second notice before the new list: the base class would forget what was disabled
+        if (
+            cached is None
+        ):  # a second notice before the new list: the base class would forget what was disabled
             self._saved_enabled_states = saved
         self._refresh(self)
 
 
 def _takes_null(schema: Any) -> bool:
     if not isinstance(schema, dict):
-        return False
+        return schema is True
+    if not schema.keys() & {"type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"}:
+        return True  # it takes anything
     kinds = schema.get("type")
     if kinds == "null" or (isinstance(kinds, list) and "null" in kinds):
         return True

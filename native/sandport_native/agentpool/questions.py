@@ -58,7 +58,9 @@ class Questions:
         """fastmcp's elicitation handler: the value, or an `ElicitResult` to decline or cancel."""
         if isinstance(params, mcp_types.ElicitRequestURLParams):
             url = str(params.url)
-            answer = await self._ask(f"{message}\n{url}", [("accept", "I have opened it"), ("decline", "Decline")])
+            answer = await self._ask(
+                f"{message}\n{url}", [("accept", "I have opened it"), ("decline", "Decline")]
+            )
             return ElicitResult(action={"accept": "accept", "decline": "decline"}.get(answer or "", "cancel"))
         schema = params.requested_schema
         choices = _choices(schema)
@@ -80,7 +82,12 @@ class Questions:
 
         prompts = sampling_messages_to_user_content(list(messages))
         shown = "\n".join(item for item in prompts if isinstance(item, str))[:500]
-        if await self._ask(f"Let the model answer this?\n{shown}", [("allow", "Allow"), ("decline", "Decline")]) != "allow":
+        if (
+            await self._ask(
+                f"Let the model answer this?\n{shown}", [("allow", "Allow"), ("decline", "Decline")]
+            )
+            != "allow"
+        ):
             raise PermissionError("The person declined the sampling request")
         agent = self._session.agent
         model = getattr(agent, "_model", None)
@@ -91,7 +98,9 @@ class Questions:
         settings: dict[str, Any] = {"max_tokens": params.max_tokens}
         if params.temperature is not None:
             settings["temperature"] = params.temperature
-        sampler: Agent[None, str] = Agent(model, instructions=params.system_prompt or None, model_settings=settings)  # type: ignore[arg-type]
+        sampler: Agent[None, str] = Agent(
+            model, instructions=params.system_prompt or None, model_settings=settings
+        )  # type: ignore[arg-type]
         return (await sampler.run(prompts)).output
 
     async def _ask(self, question: str, options: Sequence[tuple[str, str]]) -> str | None:
@@ -125,8 +134,14 @@ def _choices(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]] | None:
     name, prop = asked[0], properties[asked[0]]
     if prop.get("type") == "boolean":
         return [("Yes", {**defaults, name: True}), ("No", {**defaults, name: False})]
-    titled = [(option.get("title", str(option["const"])), option["const"]) for option in prop.get("oneOf", ()) if "const" in option]
-    values = titled or list(zip(prop.get("enumNames", map(str, prop.get("enum", ()))), prop.get("enum", ()), strict=False))
+    titled = [
+        (option.get("title", str(option["const"])), option["const"])
+        for option in prop.get("oneOf", ())
+        if "const" in option
+    ]
+    values = titled or list(
+        zip(prop.get("enumNames", map(str, prop.get("enum", ()))), prop.get("enum", ()), strict=False)
+    )
     if not values or len(values) > MAX_CHOICES:
         return None
     return [(str(label), {**defaults, name: value}) for label, value in values]

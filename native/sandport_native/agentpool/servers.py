@@ -89,7 +89,9 @@ class PageServers:
         attached = self._sessions.pop(session_id, [])
         for item in attached:
             item.stop.set()
-        await asyncio.gather(*(item.task for item in attached if item.task is not None), return_exceptions=True)
+        await asyncio.gather(
+            *(item.task for item in attached if item.task is not None), return_exceptions=True
+        )
 
     async def close(self) -> None:
         """Detach every session's servers."""
@@ -133,7 +135,9 @@ class PageServers:
         log.error("page server %s could not be attached: %s", config.name, reason)
         return Failure(config.name, reason)
 
-    async def _own(self, attached: _Attached, agent: BaseAgent[Any, Any], ready: asyncio.Future[None]) -> None:
+    async def _own(
+        self, attached: _Attached, agent: BaseAgent[Any, Any], ready: asyncio.Future[None]
+    ) -> None:
         provider = attached.provider
         manager: MCPManager = agent.mcp
         try:

@@ -44,7 +44,11 @@ def repair(line: bytes) -> bytes:
     if not isinstance(message, dict):
         return line
     changed = _repair_response(message) if "method" not in message else _repair_request(message)
-    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") if changed else line
+    return (
+        json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        if changed
+        else line
+    )
 
 
 def _repair_response(message: dict[str, Any]) -> bool:
@@ -58,7 +62,11 @@ def _repair_response(message: dict[str, Any]) -> bool:
         return True
     if "result" in message and not isinstance(message["result"], dict):
         got = type(message.pop("result")).__name__
-        message["error"] = {"code": -32603, "message": f"The client answered with {got} instead of an object", "data": None}
+        message["error"] = {
+            "code": -32603,
+            "message": f"The client answered with {got} instead of an object",
+            "data": None,
+        }
         return True
     return False
 

@@ -132,7 +132,7 @@ def _definition_pattern(name: str) -> str:
     )
 
 
-_COUNT = '''\
+_COUNT = """\
 import ast, pathlib, re
 text = pathlib.Path({path!r}).read_text(encoding="utf-8", errors="replace")
 if {path!r}.endswith(".py"):
@@ -140,7 +140,7 @@ if {path!r}.endswith(".py"):
 else:
     functions = len(re.findall(r"\\bfunction\\b|=>", text))
 {{"lines": len(text.splitlines()), "functions": functions}}
-'''
+"""
 
 
 def _find_and_count(turn: _Turn) -> Step:
@@ -175,7 +175,9 @@ def _search(turn: _Turn) -> Step:
     found = turn.result(0)
     if not found["matches"]:
         return Answer(f"No line matches `{pattern}`.\n\n{NOTE}")
-    shown = [f"- `{m['path']}:{m['line']}` {_inline(m['text'].strip())}" for m in found["matches"][:MAX_SHOWN]]
+    shown = [
+        f"- `{m['path']}:{m['line']}` {_inline(m['text'].strip())}" for m in found["matches"][:MAX_SHOWN]
+    ]
     more = "" if found["total"] <= len(shown) else f"\n- … and {found['total'] - len(shown)} more"
     return Answer(f"{found['total']} lines match `{pattern}`:\n\n" + "\n".join(shown) + f"{more}\n\n{NOTE}")
 
@@ -211,7 +213,9 @@ def _summarise(turn: _Turn) -> Step:
         return turn.call("summarise_csv", path=path)
     summary = turn.result(0)
     rows = "\n".join(f"- {_inline(_json(column))}" for column in summary["columns"])
-    return Answer(f"`{path}` has {summary['rows']} rows and {len(summary['columns'])} columns:\n\n{rows}\n\n{NOTE}")
+    return Answer(
+        f"`{path}` has {summary['rows']} rows and {len(summary['columns'])} columns:\n\n{rows}\n\n{NOTE}"
+    )
 
 
 def _run(turn: _Turn) -> Step:
@@ -261,13 +265,27 @@ def _rule(pattern: str, make: _Plan) -> tuple[re.Pattern[str], _Plan]:
 
 
 _PLANS: Sequence[tuple[re.Pattern[str], _Plan]] = [
-    _rule(r"(?:please\s+)?(?:find|look up|show)\s+where\s+[`'\"]?(?P<name>[\w.$]+)[`'\"]?\s+is\s+defined\b", _find_and_count),
-    _rule(r"(?:please\s+)?(?:search|grep)\s+(?:for\s+)?(?P<pattern>`[^`]+`|\"[^\"]+\"|'[^']+'|.+?)(?:\s+in\s+(?P<glob>\S+))?\s*$", _search),
-    _rule(r"(?:please\s+)?(?:read|show|open)\s+(?:the\s+)?(?:file\s+)?(?P<path>`[^`]+`|\"[^\"]+\"|\S+?)"
-          r"(?:,?\s+lines?\s+(?P<start>\d+)\s*(?:-|to)\s*(?P<end>\d+))?\.?\s*$", _read),
+    _rule(
+        r"(?:please\s+)?(?:find|look up|show)\s+where\s+[`'\"]?(?P<name>[\w.$]+)[`'\"]?\s+is\s+defined\b",
+        _find_and_count,
+    ),
+    _rule(
+        r"(?:please\s+)?(?:search|grep)\s+(?:for\s+)?(?P<pattern>`[^`]+`|\"[^\"]+\"|'[^']+'|.+?)(?:\s+in\s+(?P<glob>\S+))?\s*$",
+        _search,
+    ),
+    _rule(
+        r"(?:please\s+)?(?:read|show|open)\s+(?:the\s+)?(?:file\s+)?(?P<path>`[^`]+`|\"[^\"]+\"|\S+?)"
+        r"(?:,?\s+lines?\s+(?P<start>\d+)\s*(?:-|to)\s*(?P<end>\d+))?\.?\s*$",
+        _read,
+    ),
     _rule(r"(?:please\s+)?list\s+(?:the\s+|all\s+)?files(?:\s+in\s+(?P<dir>`[^`]+`|\S+?))?\.?\s*$", _list),
-    _rule(r"(?:please\s+)?summari[sz]e\s+(?:the\s+)?(?:file\s+)?(?P<path>`[^`]+`|\"[^\"]+\"|\S+\.csv)\.?\s*$", _summarise),
-    _rule(r"(?:please\s+)?(?:run|execute|compute)(?:\s+this)?(?:\s+(?:code|python))?:?\s+(?P<code>.+)$", _run),
+    _rule(
+        r"(?:please\s+)?summari[sz]e\s+(?:the\s+)?(?:file\s+)?(?P<path>`[^`]+`|\"[^\"]+\"|\S+\.csv)\.?\s*$",
+        _summarise,
+    ),
+    _rule(
+        r"(?:please\s+)?(?:run|execute|compute)(?:\s+this)?(?:\s+(?:code|python))?:?\s+(?P<code>.+)$", _run
+    ),
     _rule(r"(?:please\s+)?call\s+(?P<calls>.+)$", _call),
     _rule(r".*\b(?:which|what|list)\b.*\btools\b", _tools),
 ]
@@ -327,5 +345,8 @@ def _block(text: str) -> str:
 def _tool_list(tools: Sequence[Tool]) -> str:
     if not tools:
         return "No page tools are connected."
-    lines = [f"- `{tool.name}` {_inline(tool.description.strip().partition(chr(10))[0])}".rstrip() for tool in tools]
+    lines = [
+        f"- `{tool.name}` {_inline(tool.description.strip().partition(chr(10))[0])}".rstrip()
+        for tool in tools
+    ]
     return "These tools are there:\n\n" + "\n".join(lines)

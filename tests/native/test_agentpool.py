@@ -1,0 +1,579 @@
+"""The add-on: a real agentpool process on stdio, a real port and a real ToolHost on the other end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fastmcp import Context, FastMCP
+from fastmcp.server.elicitation import AcceptedElicitation
+from mcp.types import SamplingMessage, TextContent
+
+from sandport import memory_channel_pair
+from sandport.errors import PeerError
+
+from .acp_client import AGENTPOOL, Client, run_client
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not AGENTPOOL.exists(), reason="needs .venv-agentpool"),
+]
+
+BIG = 1915883588174806058
+
+
+@dataclass
+class Page:
+    """The servers in the page, with what tests steer them by."""
+
+    server: FastMCP
+    other: FastMCP
+    started: anyio.Event
+    ended: anyio.Event
+    meeting: list[str]
+    met: anyio.Event
+
+
+def make_page() -> Page:
+    server: FastMCP = FastMCP("page")
+    other: FastMCP = FastMCP("other")
+    page = Page(server, other, anyio.Event(), anyio.Event(), [], anyio.Event())
+
+    @server.tool
+    def echo(value: Any) -> Any:
+        """Give back the value."""
+        return value
+
+    @server.tool
+    def union(x: int | str, flag: bool | None = None) -> str:
+        return f"{type(x).__name__} {x} {flag}"
+
+    @server.tool
+    async def meet(name: str) -> str:
+        """Waits until two are here: calls one after another would never end."""
+        page.meeting.append(name)
+        if len(page.meeting) == 2:
+            page.met.set()
+        with anyio.fail_after(10):
+            await page.met.wait()
+        return name
+
+    @server.tool
+    async def steps(ctx: Context) -> str:
+        for number in range(3):
+            await ctx.report_progress(number, 3, f"step {number}")
+        return "stepped"
+
+    @server.tool
+    async def hang() -> str:
+        page.started.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            page.ended.set()
+        return "never"
+
+    @server.tool
+    def boom() -> str:
+        """Raises."""
+        raise ValueError("kaputt")
+
+    @server.tool
+    async def back(ctx: Context, what: str) -> str:
+        """Ask the agent something."""
+        session = ctx.session
+        if what == "ping":
+            await session.send_ping()
+            return "pong"
+        if what == "roots":
+            return json.dumps([str(root.uri) for root in (await session.list_roots()).roots])
+        if what == "sample":
+            question = SamplingMessage(role="user", content=TextContent(type="text", text="Say something"))
+            return (await session.create_message([question], max_tokens=50)).content.text
+        kinds: dict[str, Any] = {"bool": bool, "choice": ["red", "green"], "text": str}
+        answer = await ctx.elicit(f"Question about {what}", response_type=kinds[what])
+        return f"{answer.action} {answer.data}" if isinstance(answer, AcceptedElicitation) else answer.action
+
+    @server.prompt
+    def greet(name: str) -> str:
+        """A greeting."""
+        return f"Hello {name}"
+
+    @other.tool(name="echo")
+    def other_echo(value: str) -> str:
+        return f"other {value}"
+
+    return page
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return make_page()
+
+
+@pytest.fixture(scope="module")
+async def client(anyio_backend: str, page: Page, home: Path) -> AsyncIterator[Client]:
+    async with run_client({"page": page.server, "other": page.other}, home=home) as running:
+        running.hello = await running.initialize()  # type: ignore[attr-defined]
+        yield running
+
+
+def permission(choose: Callable[[dict[str, Any]], str | None]) -> Callable[[str, dict[str, Any]], Any]:
+    """Answer session/request_permission with the option `choose` names, or cancel."""
+
+    def answer(method: str, params: dict[str, Any]) -> Any:
+        option = choose(params)
+        if option is None:
+            return {"outcome": {"outcome": "cancelled"}}
+        by_name = {item["name"]: item["optionId"] for item in params["options"]}
+        return {"outcome": {"outcome": "selected", "optionId": by_name[option]}}
+
+    return answer
+
+
+def shown(text: str) -> str:
+    """What a tool returned, from the demo agent's answer."""
+    return text.split("```\n", 1)[1].rsplit("\n```", 1)[0]
+
+
+class TestStart:
+    async def test_capability(self, client: Client) -> None:
+        capabilities = client.hello["agentCapabilities"]  # type: ignore[attr-defined]
+        assert capabilities["mcpCapabilities"] == {"http": True, "sse": True, "acp": True}
+        assert {"fork", "resume", "close"} <= capabilities["sessionCapabilities"].keys()
+
+    async def test_connects_before_the_session_is_answered(self, client: Client) -> None:
+        mark = len(client.channel.received)
+        result = await client.request("session/new", {"cwd": "/tmp", "mcpServers": client.declare("page")})
+        assert result["_meta"]["sandport"] == {"mcpServers": [{"name": "page", "status": "connected"}]}
+        since = client.channel.messages()[mark:]
+        methods = [
+            m["params"]["method"] if m["method"] == "mcp/message" else m["method"]
+            for m in since
+            if "mcp/" in m.get("method", "")
+        ]
+        assert methods[:4] == ["mcp/connect", "initialize", "notifications/initialized", "tools/list"]
+        # An inner notification travels as a notification, and every request's answer came before session/new's.
+        assert all("id" not in m for m in client.lane("notifications/initialized"))
+        assert "result" in since[-1] or any(m.get("result", {}).get("sessionId") for m in since)
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            {"type": "acp", "name": "x"},
+            {"type": "acp", "id": "1", "serverId": "1"},
+            {"type": "acp", "name": "x", "id": "", "serverId": ""},
+        ],
+    )
+    async def test_bad_declarations(self, client: Client, entry: dict[str, Any]) -> None:
+        with pytest.raises(PeerError) as info:
+            await client.request("session/new", {"cwd": "/tmp", "mcpServers": [entry]})
+        assert info.value.code == -32602
+
+    async def test_same_server_twice(self, client: Client) -> None:
+        (entry,) = client.declare("page")
+        with pytest.raises(PeerError) as info:
+            await client.request("session/new", {"cwd": "/tmp", "mcpServers": [entry, entry]})
+        assert info.value.code == -32602 and "share" in json.dumps(info.value.data)
+
+
+class TestTools:
+    @pytest.mark.parametrize(
+        "value", [BIG, "text", "é\u2028", True, 1.5, [1, "a"], {"error": {"code": 1}}, {}, ""]
+    )
+    async def test_values_pass_untouched(self, client: Client, value: Any) -> None:
+        session = await client.open("page")
+        turn = await client.prompt(session, f"Call echo with {json.dumps({'value': value})}")
+        got = shown(turn.text)
+        assert got == value if isinstance(value, str) else json.loads(got) == value
+
+    async def test_unions_keep_their_type_and_null_is_left_out(self, client: Client) -> None:
+        session = await client.open("page")
+        assert shown((await client.prompt(session, 'Call union with {"x": "1"}')).text) == "str 1 None"
+        assert (
+            shown((await client.prompt(session, 'Call union with {"x": 1, "flag": null}')).text)
+            == "int 1 None"
+        )
+
+    @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 132_000])
+    async def test_sizes(self, client: Client, size: int) -> None:
+        session = await client.open("page")
+        turn = await client.prompt(session, f"Call echo with {json.dumps({'value': 'x' * size})}")
+        done = next(update for update in turn.tool_updates() if update.get("status") == "completed")
+        assert done["rawOutput"] == "x" * size
+
+    async def test_answer_streams(self, client: Client) -> None:
+        session = await client.open("page")
+        turn = await client.prompt(session, "help")
+        assert turn.chunks > 20 and "not a language model" in turn.text
+
+    async def test_parallel_calls(self, client: Client, page: Page) -> None:
+        session = await client.open("page")
+        turn = await client.prompt(session, 'Call meet with {"name": "a"} and meet with {"name": "b"}')
+        assert turn.stop_reason == "end_turn" and sorted(page.meeting) == ["a", "b"]
+
+    async def test_progress(self, client: Client) -> None:
+        session = await client.open("page")
+        turn = await client.prompt(session, "Call steps")
+        call = next(update["toolCallId"] for update in turn.updates if update["sessionUpdate"] == "tool_call")
+        titles = [
+            u.get("title")
+            for u in turn.tool_updates()
+            if u["toolCallId"] == call and u.get("status") == "in_progress"
+        ]
+        assert [title.partition(" (")[0] for title in titles] == ["step 0", "step 1", "step 2"]
+
+    async def test_tool_error_reaches_the_model_and_the_turn_goes_on(self, client: Client) -> None:
+        session = await client.open("page")
+        turn = await client.prompt(session, "Call boom")
+        assert turn.stop_reason == "end_turn" and "kaputt" in turn.text and "failed" in turn.text
+        assert any(update.get("status") == "failed" for update in turn.tool_updates())
+        assert shown((await client.prompt(session, 'Call echo with {"value": "after"}')).text) == "after"
+
+    async def test_protocol_error_keeps_its_code(self, client: Client) -> None:
+        session = await client.open("page")
+        turn = await client.prompt(session, 'Call echo with {"nope": 1}')
+        assert turn.stop_reason == "end_turn" and "failed" in turn.text
+
+    async def test_same_name_on_two_servers(self, client: Client) -> None:
+        session = await client.open("page", "other")
+        assert "`other_echo`" in (await client.prompt(session, "Which tools are there?")).text
+        assert shown((await client.prompt(session, 'Call echo with {"value": "v"}')).text) == "v"
+        assert shown((await client.prompt(session, 'Call other_echo with {"value": "v"}')).text) == "other v"
+
+    async def test_added_and_removed_tools_are_seen(self, client: Client, page: Page) -> None:
+        session = await client.open("page")
+        assert "`fresh`" not in (await client.prompt(session, "Which tools are there?")).text
+        listed = len(client.lane("tools/list"))
+
+        @page.server.tool
+        def fresh() -> str:
+            return "new"
+
+        await client.host.list_changed("page")
+        with anyio.fail_after(10):
+            while len(client.lane("tools/list")) == listed:
+                await anyio.wait_all_tasks_blocked()
+        assert shown((await client.prompt(session, "Call fresh")).text) == "new"
+        page.server.remove_tool("fresh") if hasattr(
+            page.server, "remove_tool"
+        ) else page.server.local_provider.remove_tool("fresh")
+        await client.host.list_changed("page")
+        assert "no tool" in (await client.prompt(session, "Call fresh")).text
+
+    async def test_prompts_become_commands(self, client: Client) -> None:
+        session = await client.open("page")
+        update = await client.wait_update(
+            session,
+            lambda u: any(command["name"] == "greet" for command in u.get("availableCommands", ())),
+        )
+        assert "A greeting" in json.dumps(update)
+
+
+class TestQuestions:
+    """What the page asks back."""
+
+    @pytest.fixture(autouse=True)
+    def reset(self, client: Client) -> None:
+        client.answers.clear()
+
+    async def ask(self, client: Client, what: str, choose: Callable[[dict[str, Any]], str | None]) -> str:
+        client.answers["session/request_permission"] = permission(choose)
+        session = await client.open("page")
+        return shown((await client.prompt(session, f'Call back with {{"what": "{what}"}}')).text)
+
+    async def test_ping(self, client: Client) -> None:
+        assert await self.ask(client, "ping", lambda params: None) == "pong"
+
+    async def test_roots(self, client: Client) -> None:
+        assert await self.ask(client, "roots", lambda params: None) == '["file:///tmp"]'
+
+    @pytest.mark.parametrize(
+        ("what", "choice", "result"),
+        [
+            ("bool", "Yes", "accept True"),
+            ("bool", "No", "accept False"),
+            ("bool", "Decline", "decline"),
+            ("bool", None, "cancel"),
+            ("choice", "green", "accept green"),
+            ("text", None, "decline"),  # buttons cannot fill in a text; nobody is asked
+        ],
+    )
+    async def test_elicitation(self, client: Client, what: str, choice: str | None, result: str) -> None:
+        asked: list[dict[str, Any]] = []
+
+        def choose(params: dict[str, Any]) -> str | None:
+            asked.append(params)
+            return choice
+
+        assert await self.ask(client, what, choose) == result
+        if what != "text":
+            (question,) = asked
+            assert question["toolCall"]["title"] == f"page asks: Question about {what}"
+
+    async def test_sampling_asks_the_person_then_the_model(self, client: Client) -> None:
+        assert "demo agent" in await self.ask(client, "sample", lambda params: "Allow")
+
+    async def test_sampling_refused(self, client: Client) -> None:
+        client.answers["session/request_permission"] = permission(lambda params: "Decline")
+        session = await client.open("page")
+        turn = await client.prompt(session, 'Call back with {"what": "sample"}')
+        assert turn.stop_reason == "end_turn" and "failed" in turn.text
+
+
+class TestCancel:
+    async def test_cancel_stops_the_tool_and_the_next_prompt_works(self, client: Client, page: Page) -> None:
+        session = await client.open("page")
+        page.started, page.ended = anyio.Event(), anyio.Event()
+        turns = []
+
+        async def run() -> None:
+            turns.append(await client.prompt(session, "Call hang"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            with anyio.fail_after(10):
+                await page.started.wait()
+            await client.peer.notify("session/cancel", {"sessionId": session})
+            with anyio.fail_after(2):
+                await page.ended.wait()
+        assert turns[0].stop_reason == "cancelled"
+        (call,) = [m for m in client.lane("tools/call") if m["params"]["params"]["name"] == "hang"][-1:]
+        cancels = [
+            m["params"]["requestId"]
+            for m in client.channel.messages()
+            if m.get("method") == "$/cancel_request"
+        ]
+        assert call["id"] in cancels
+        assert shown((await client.prompt(session, 'Call echo with {"value": "next"}')).text) == "next"
+
+    async def test_cancel_is_only_for_its_own_session(self, client: Client, page: Page) -> None:
+        one, two = await client.open("page"), await client.open("page")
+        page.started, page.ended = anyio.Event(), anyio.Event()
+        turns: dict[str, Any] = {}
+
+        async def run(session: str, text: str) -> None:
+            turns[session] = await client.prompt(session, text)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run, one, "Call hang")
+            await page.started.wait()
+            tasks.start_soon(run, two, "Which tools are there?")  # waits: the agent object is one
+            await anyio.wait_all_tasks_blocked()
+            await client.peer.notify("session/cancel", {"sessionId": two})
+            with anyio.fail_after(10):
+                while two not in turns:
+                    await anyio.wait_all_tasks_blocked()
+            assert turns[two].stop_reason == "cancelled" and not page.ended.is_set()
+            await client.peer.notify("session/cancel", {"sessionId": one})
+        assert turns[one].stop_reason == "cancelled" and page.ended.is_set()
+
+
+class TestSessions:
+    async def test_tools_are_isolated(self, client: Client) -> None:
+        one, two, bare = await client.open("page"), await client.open("other"), await client.open()
+        assert shown((await client.prompt(one, 'Call echo with {"value": "x"}')).text) == "x"
+        assert shown((await client.prompt(two, 'Call echo with {"value": "x"}')).text) == "other x"
+        assert "no tool" in (await client.prompt(bare, 'Call echo with {"value": "x"}')).text
+        assert "No page tools" in (await client.prompt(bare, "Which tools are there?")).text
+
+    async def test_close_disconnects(self, client: Client) -> None:
+        session = await client.open("page")
+        connection = client.lane("tools/list")[-1]["params"]["connectionId"]
+        await client.request("session/close", {"sessionId": session})
+        gone = [
+            m["params"]["connectionId"]
+            for m in client.channel.messages()
+            if m.get("method") == "mcp/disconnect"
+        ]
+        assert connection in gone
+
+    @pytest.mark.parametrize("method", ["session/load", "session/resume"])
+    async def test_coming_back_replaces_the_servers(self, client: Client, method: str) -> None:
+        session = await client.open("page")
+        old = client.lane("tools/list")[-1]["params"]["connectionId"]
+        await client.open("other", method=method, sessionId=session)
+        gone = [
+            m["params"]["connectionId"]
+            for m in client.channel.messages()
+            if m.get("method") == "mcp/disconnect"
+        ]
+        assert old in gone
+        assert shown((await client.prompt(session, 'Call echo with {"value": "x"}')).text) == "other x"
+
+    async def test_coming_back_while_a_call_hangs(self, client: Client, page: Page) -> None:
+        session = await client.open("page")
+        page.started, page.ended = anyio.Event(), anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(client.prompt, session, "Call hang")
+            await page.started.wait()
+            await client.open("page", method="session/resume", sessionId=session)
+            assert page.ended.is_set()
+        assert shown((await client.prompt(session, 'Call echo with {"value": "again"}')).text) == "again"
+
+    async def test_fork(self, client: Client) -> None:
+        session = await client.open("page")
+        fork = await client.request(
+            "session/fork", {"sessionId": session, "cwd": "/tmp", "mcpServers": client.declare("other")}
+        )
+        assert fork["sessionId"] != session
+        assert (
+            shown((await client.prompt(fork["sessionId"], 'Call echo with {"value": "x"}')).text) == "other x"
+        )
+        assert shown((await client.prompt(session, 'Call echo with {"value": "x"}')).text) == "x"
+
+    async def test_unknown_connection(self, client: Client) -> None:
+        with pytest.raises(PeerError) as info:
+            await client.request("mcp/message", {"connectionId": "nope", "method": "ping"})
+        assert info.value.code == -32602
+
+    async def test_many_rounds_leave_no_server_behind(self, client: Client) -> None:
+        for _ in range(int(os.environ.get("SANDPORT_ROUNDS", "10"))):
+            session = await client.open("page", "other")
+            await client.request("session/close", {"sessionId": session})
+        opened = [m for m in client.channel.messages() if m.get("method") == "mcp/connect"]
+        assert len(opened) >= 20
+        assert client.port.core.open_requests == 0
+
+
+class TestEdges:
+    """Each in a process of its own."""
+
+    async def test_dead_page_does_not_hold_the_session_up(self, home: Path) -> None:
+        async with run_client({}, home=home) as client:
+            await client.initialize()
+            dead, _nobody = memory_channel_pair()
+            client.port.attach("dead", dead, "sp9.")
+            client.port.core.declare("dead", "dead-id")
+            entry = {"type": "acp", "name": "ghost", "id": "dead-id", "serverId": "dead-id"}
+            with anyio.fail_after(10):
+                result = await client.request("session/new", {"cwd": "/tmp", "mcpServers": [entry]})
+            (report,) = result["_meta"]["sandport"]["mcpServers"]
+            assert report["status"] == "failed" and "time" in report["reason"]
+            turn = await client.prompt(result["sessionId"], "help")
+            assert "**ghost**" in turn.text  # the person is told as well
+            assert "**ghost**" not in (await client.prompt(result["sessionId"], "help")).text
+
+    async def test_switched_off(self, home: Path, page: Page) -> None:
+        async with run_client({"page": page.server}, ["--demo", "--no-mcp-over-acp"], home=home) as client:
+            hello = await client.initialize()
+            assert "acp" not in hello["agentCapabilities"]["mcpCapabilities"]
+            session = await client.open("page")
+            turn = await client.prompt(session, "Which tools are there?")
+            assert "No page tools" in turn.text and "switched off" in turn.text
+            assert not any("mcp/" in m.get("method", "") for m in client.channel.messages())
+            with pytest.raises(PeerError) as info:
+                await client.request("mcp/message", {"connectionId": "x", "method": "ping"})
+            assert info.value.code == -32601
+
+    @pytest.mark.parametrize("how", ["eof", "sigterm"])
+    async def test_the_process_ends_and_says_good_bye(self, home: Path, page: Page, how: str) -> None:
+        async with run_client({"page": page.server}, home=home) as client:
+            await client.initialize()
+            await client.open("page")
+            if how == "eof":
+                await client.process._stdin.aclose()
+            else:
+                os.kill(client.process.pid, signal.SIGTERM)
+            with anyio.fail_after(12):
+                status = await client.process._process.wait()
+            assert status == 0
+            if how == "sigterm":
+                assert any(m.get("method") == "mcp/disconnect" for m in client.channel.messages())
+
+    async def test_eof_in_the_middle_of_a_call(self, home: Path, page: Page) -> None:
+        page.started = anyio.Event()
+        async with run_client({"page": page.server}, home=home) as client:
+            await client.initialize()
+            session = await client.open("page")
+            await client.peer.notify("session/prompt", {})  # ignored: a prompt must be a request
+
+            async def prompt() -> None:
+                with pytest.raises(Exception):  # noqa: B017 - the channel ends under it
+                    await client.prompt(session, "Call hang")
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(prompt)
+                await page.started.wait()
+                await client.process._stdin.aclose()
+                with anyio.fail_after(12):
+                    assert await client.process._process.wait() == 0
+
+    async def test_conversations_are_apart_and_survive_a_restart(self, home: Path, tmp_path: Path) -> None:
+        config = tmp_path / "agents.yml"
+        config.write_text(
+            "agents:\n  memory:\n    type: native\n    model: {type: import, model: memory_model.MODEL}\n",
+            encoding="utf-8",
+        )
+        models = {"PYTHONPATH": str(Path(__file__).parent / "agents")}
+        arguments = [str(config), "--agent", "memory"]
+        async with run_client({}, arguments, home=home, env=models) as client:
+            await client.initialize()
+            one, two = await client.open(), await client.open()
+            assert (await client.prompt(one, "apple")).text.endswith("I see: apple")
+            assert (await client.prompt(two, "pear")).text.endswith("I see: pear")
+            assert (await client.prompt(one, "plum")).text.endswith("I see: apple | plum")
+        page = make_page()
+        async with run_client({"page": page.server}, arguments, home=home, env=models) as client:
+            await client.initialize()
+            await client.open("page", method="session/load", sessionId=one)
+            turn = await client.prompt(one, "fig")
+            assert turn.stop_reason == "end_turn"
+            assert turn.text.endswith("I see: apple | plum | fig")
+            assert client.lane("tools/list")
+
+    async def test_other_servers_work_beside(self, home: Path, page: Page, tmp_path: Path) -> None:
+        async with (
+            other_server("http") as http,
+            other_server("sse") as sse,
+            run_client({"page": page.server}, home=home) as client,
+        ):
+            await client.initialize()
+            script = str(Path(__file__).parent / "agents" / "mcp_server.py")
+            servers = [
+                {"name": "local", "command": sys.executable, "args": [script, "stdio"], "env": []},
+                {"type": "http", "name": "web", "url": http, "headers": []},
+                {"type": "sse", "name": "stream", "url": sse, "headers": []},
+                *client.declare("page"),
+            ]
+            session = (await client.request("session/new", {"cwd": "/tmp", "mcpServers": servers}))[
+                "sessionId"
+            ]
+            for kind in ("stdio", "http", "sse"):
+                turn = await client.prompt(session, f'Call from_{kind} with {{"text": "x"}}')
+                assert shown(turn.text) == f"{kind} x", turn.text
+            assert shown((await client.prompt(session, 'Call echo with {"value": "page"}')).text) == "page"
+
+
+def other_server(kind: str) -> Any:
+    from contextlib import asynccontextmanager
+
+    from anyio.streams.buffered import BufferedByteReceiveStream
+
+    @asynccontextmanager
+    async def run() -> AsyncIterator[str]:
+        script = str(Path(__file__).parent / "agents" / "mcp_server.py")
+        async with await anyio.open_process([sys.executable, script, kind], stderr=None) as process:
+            assert process.stdout is not None
+            with anyio.fail_after(30):
+                url = (await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 200)).decode()
+            try:
+                yield url
+            finally:
+                process.terminate()
+
+    return run()
