@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandport.channel import Channel, MemoryChannel, memory_channel_pair
 from sandport.errors import ChannelClosed, LimitExceeded, LocalError, MountError, PeerError, SandportError
-from sandport.host import HostLimits, ToolHost, current_call
+from sandport.host import HostLimits, ToolHost, ask, current_call
 from sandport.port import Port, PortLimits
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "PortLimits",
     "SandportError",
     "ToolHost",
+    "ask",
     "current_call",
     "memory_channel_pair",
 ]

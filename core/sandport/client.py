@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 _SESSION_METHODS: Final = frozenset({"session/new", "session/load", "session/resume", "session/fork"})
 _HOST: Final = "host"
+CLOSE_TIMEOUT: Final = 2.0
+"""Seconds to take leave of an agent, and then to let the SDK's connection end."""
 
 
 class LaneTransport:
@@ -47,16 +49,18 @@ class LaneTransport:
         if message.get("method") in _SESSION_METHODS:
             message = _with_both_ids(message)
         try:
-            await self._lane.send(encode(message))
+            await self._lane.send(encode(message, limit=None))
         except ChannelClosed as error:
             raise ConnectionError(str(error)) from None
 
     async def receive(self) -> dict[str, Any] | None:
         """The next message, or `None` at the end."""
         try:
-            return decode(await self._lane.receive())
+            text = await self._lane.receive()
         except ChannelClosed:
             return None
+        # The port has judged its size.
+        return decode(text, limit=len(text))
 
     async def close(self) -> None:
         """Close the lane."""
@@ -65,13 +69,15 @@ class LaneTransport:
 
 def _with_both_ids(message: dict[str, Any]) -> dict[str, Any]:
     params = message.get("params") or {}
-    servers = [
-        {**entry, "id": entry.get("id") or entry["serverId"], "serverId": entry.get("serverId") or entry["id"]}
-        if entry.get("type") == "acp"
-        else entry
-        for entry in params.get("mcpServers") or ()
-    ]
+    servers = [_with_both(entry) for entry in params.get("mcpServers") or ()]
     return {**message, "params": {**params, "mcpServers": servers}}
+
+
+def _with_both(entry: dict[str, Any]) -> dict[str, Any]:
+    server_id = entry.get("serverId") or entry.get("id")
+    if entry.get("type") != "acp" or not server_id:
+        return entry
+    return {**entry, "id": entry.get("id") or server_id, "serverId": server_id}
 
 
 class AcpClient:
@@ -127,8 +133,15 @@ class AcpClient:
 
         entries = self.declarations()
         ours: list[Any] = [AcpMcpServer.model_validate(entry) for entry in entries]
-        answer = await self.connection.new_session(cwd=cwd, mcp_servers=[*(mcp_servers or ()), *ours], **options)
-        self._declared[answer.session_id] = [entry["serverId"] for entry in entries]
+        server_ids = [entry["serverId"] for entry in entries]
+        try:
+            answer = await self.connection.new_session(cwd=cwd, mcp_servers=[*(mcp_servers or ()), *ours], **options)
+        except BaseException:
+            # No session, no offer.
+            with anyio.CancelScope(shield=True):
+                await self._withdraw(server_ids)
+            raise
+        self._declared.setdefault(answer.session_id, []).extend(server_ids)
         return answer
 
     async def close_session(self, session_id: str) -> None:
@@ -140,7 +153,10 @@ class AcpClient:
 
     async def withdraw(self, session_id: str) -> None:
         """Stop offering what was declared for a session; open calls are answered with an error."""
-        for server_id in self._declared.pop(session_id, ()):
+        await self._withdraw(self._declared.pop(session_id, []))
+
+    async def _withdraw(self, server_ids: list[str]) -> None:
+        for server_id in server_ids:
             if self._host is not None:
                 self._host.withdraw(server_id)
             await self.port.withdraw(server_id)
@@ -163,6 +179,7 @@ async def acp_client(channel: Channel, client: Client, host: ToolHost | None = N
     from acp.client.connection import ClientSideConnection
 
     port = Port(channel)
+    failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         await tasks.start(port.run)
         if host is not None:
@@ -173,10 +190,17 @@ async def acp_client(channel: Channel, client: Client, host: ToolHost | None = N
         agent = AcpClient(connection, port, host)
         try:
             yield agent
+        except Exception as error:
+            # Kept out of the group, which would wrap it.
+            failure = error
         finally:
-            with anyio.CancelScope(shield=True):
+            # An agent that no longer reads is not waited for.
+            with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
                 for session_id in list(agent._declared):
                     await agent.withdraw(session_id)
-                await connection.close()
+            with anyio.move_on_after(CLOSE_TIMEOUT, shield=True):
                 await channel.aclose()
+                await connection.close()
             tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

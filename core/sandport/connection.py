@@ -10,7 +10,7 @@ Invariants: `close` settles every pending call at once, both ways; after it noth
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
@@ -43,6 +43,10 @@ __all__ = ["AcpRequestContext", "AcpTransportContext", "McpConnection", "as_peer
 logger = logging.getLogger(__name__)
 
 TRANSPORT_KIND: Final = "acp"
+
+MAX_NOTIFICATIONS: Final = 1024
+"""Notifications of the peer whose handlers still run, a connection: a server that floods a client which is busy meets
+it, in place of eating the memory."""
 
 
 @dataclass(kw_only=True, frozen=True)
@@ -165,8 +169,10 @@ class McpConnection:
         self._handshake: anyio.Event | None = None
         self._calls: set[anyio.CancelScope] = set()
         self._work: set[Inbound] = set()
+        self._active: set[str] = set()
         self._progress: dict[str | int, ProgressFnT] = {}
         self._next_token = 0
+        self._notifications = 0
         self._tasks: anyio.abc.TaskGroup | None = None
         self._on_request: OnRequest | None = None
         self._on_notify: OnNotify | None = None
@@ -181,6 +187,10 @@ class McpConnection:
     def pending(self) -> int:
         """Calls that wait for an answer, both ways."""
         return len(self._calls) + len(self._work)
+
+    def awaits(self, request_id: str) -> bool:
+        """Whether a request of this side with an id of its own (a stateless dialect's) waits for its answer."""
+        return request_id in self._active
 
     # -- the MCP side: `mcp.shared.dispatcher.Dispatcher` ---------------------------------------------------
 
@@ -200,9 +210,11 @@ class McpConnection:
         if (on_progress := opts.get("on_progress")) is not None:
             body, token = self._expect_progress(body, on_progress)
         timeout = opts.get("timeout", self.timeout)
-        out = self.dialect.message(self.address, uuid4().hex, method, body)
+        request_id = uuid4().hex
+        out = self.dialect.message(self.address, request_id, method, body)
         scope = anyio.CancelScope()
         self._calls.add(scope)
+        self._active.add(request_id)
         try:
             with scope:
                 return self.dialect.read_result(await self._outer.request(out.method, out.params, timeout=timeout))
@@ -215,6 +227,7 @@ class McpConnection:
             raise MCPError(code=CONNECTION_CLOSED, message="Connection closed") from None
         finally:
             self._calls.discard(scope)
+            self._active.discard(request_id)
             if token is not None:
                 self._progress.pop(token, None)
         raise MCPError(code=CONNECTION_CLOSED, message="Connection closed")
@@ -225,6 +238,8 @@ class McpConnection:
         params = params or {}
         token = progress_token(params)
         if token is None:
+            while self._next_token in self._progress:
+                self._next_token += 1
             token, self._next_token = self._next_token, self._next_token + 1
             params["_meta"] = {**(params.get("_meta") or {}), "progressToken": token}
         self._progress[token] = on_progress
@@ -265,9 +280,9 @@ class McpConnection:
         """End the connection locally: pending calls fail, running handlers are cancelled. Idempotent."""
         self._closed.set()
         self._ready.set()
-        for scope in self._calls:
+        for scope in list(self._calls):
             scope.cancel()
-        for inbound in self._work:
+        for inbound in list(self._work):
             inbound.scope.cancel()
         if self._handshake is not None:
             self._handshake.set()
@@ -328,19 +343,33 @@ class McpConnection:
         if self._tasks is None or self.closed:
             logger.debug("dropped %s: the connection does not run", method)
             return
+        if self._notifications >= MAX_NOTIFICATIONS:
+            logger.warning("dropped %s: too many are being handled (MAX_NOTIFICATIONS = %d)", method, MAX_NOTIFICATIONS)
+            return
         if method == "notifications/progress" and params is not None:
             token, progress = params.get("progressToken"), params.get("progress")
             callback = self._progress.get(token) if isinstance(token, (str, int)) and is_id(token) else None
-            if callback is not None and isinstance(progress, (int, float)):
-                self._tasks.start_soon(self._report, callback, float(progress), params)
+            if callback is not None and isinstance(progress, (int, float)) and not isinstance(progress, bool):
+                self._handle(self._report, callback, progress, params)
         if not run_notify_intercept(self._intercept, method, params):
-            self._tasks.start_soon(self._notification, method, params)
+            self._handle(self._notification, method, params)
+
+    def _handle(self, handler: Callable[..., Awaitable[None]], *args: Any) -> None:
+        assert self._tasks is not None
+        self._notifications += 1
+        self._tasks.start_soon(self._counted, handler, args)
+
+    async def _counted(self, handler: Callable[..., Awaitable[None]], args: tuple[Any, ...]) -> None:
+        try:
+            await handler(*args)
+        finally:
+            self._notifications -= 1
 
     async def _report(self, callback: ProgressFnT, progress: float, params: dict[str, Any]) -> None:
         total, message = params.get("total"), params.get("message")
         try:
             await callback(
-                progress,
+                float(progress),
                 float(total) if isinstance(total, (int, float)) else None,
                 message if isinstance(message, str) else None,
             )
@@ -352,5 +381,7 @@ class McpConnection:
         try:
             await self._turn()
             await self._on_notify(AcpRequestContext(self, self.context), method, params)
+        except PeerError as error:
+            logger.debug("dropped %s: %s", method, error)
         except Exception:
             logger.exception("the handler of %s failed", method)

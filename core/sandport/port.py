@@ -36,6 +36,10 @@ __all__ = ["ACP", "CHANNEL", "Delivery", "DropReason", "LiveConnection", "Port",
 
 CHANNEL: Final = "channel"
 ACP: Final = "acp"
+_DRAIN_TIMEOUT: Final = 1.0
+"""Seconds a lane has, when the channel ended, to read what came before the end."""
+_MAX_ACP_QUEUED: Final = 1024
+"""Messages that wait for a slow ACP client before the channel does; nothing of this lane is ever dropped."""
 _SANDBOX: Final = "sandbox:"
 _BAD_ID: Final = "Invalid request: the id must be a string or an integer"
 
@@ -83,6 +87,10 @@ class PortLimits:
     """Sustained rate of requests and notifications from one sandbox; answers are never refused."""
     burst: int = 4000
     """Messages a sandbox may send at once before the rate counts: a long progress bar's worth."""
+    max_queued: int = 2048
+    """Messages that wait for a sandbox which does not read: twice what may be open with it. `Port` alone has queues."""
+    max_queued_chars: int = 128 * 1024 * 1024
+    """Characters that wait so: two messages of the greatest size."""
 
 
 class LiveConnection(NamedTuple):
@@ -490,6 +498,23 @@ class PortCore:
         state.tokens -= 1
         return True
 
+    def overflow(self, sandbox: str, text: str, limit: str, value: int) -> list[Delivery]:
+        """A text handed out for a sandbox has no place in its queue: its request is answered, by the limit's name.
+
+        Args:
+            sandbox: the key of the sandbox that does not read.
+            text: as it was handed out.
+            limit: the name of the limit that was met.
+            value: what it is.
+        """
+        message = decode(text, limit=len(text))
+        request_id = message.get("id") if "method" in message else None
+        request = self._requests.get(id_key(request_id)) if is_id(request_id) else None
+        if request is None or request.sandbox != sandbox:
+            return self._drop("overflow")
+        self._finish(id_key(request_id), request)
+        return [Delivery(CHANNEL, _text(error_message(request_id, self._limit_error(request.dialect, limit, value))))]
+
     # -- shared ---------------------------------------------------------------------------------------------
 
     def _to_sandbox(self, sandbox: str, text: str, request_id: Any = None) -> list[Delivery]:
@@ -565,8 +590,62 @@ def _is_error(value: Any) -> bool:
     return isinstance(value, dict) and type(value.get("code")) is int and isinstance(value.get("message"), str)
 
 
+class _Outbox:
+    """Texts on their way to one lane. A task of its own moves them, so that no lane waits for another."""
+
+    def __init__(self, lane: Channel) -> None:
+        self.lane = lane
+        self.chars = 0
+        self._texts: deque[str] = deque()
+        self._changed = anyio.Event()
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def put(self, text: str) -> None:
+        """Queue a text; who calls minds the size."""
+        if not self._closing:
+            self._texts.append(text)
+            self.chars += len(text)
+            self._wake()
+
+    async def has_place(self, size: int) -> None:
+        """Wait until fewer than `size` texts are queued."""
+        while len(self._texts) >= size and not self._closing:
+            await self._changed.wait()
+
+    def finish(self) -> None:
+        """Nothing more is queued; `run` ends when all is written."""
+        self._closing = True
+        self._wake()
+
+    async def run(self) -> None:
+        """Write until `finish`, or until the lane is closed; its own pump notices that."""
+        try:
+            while True:
+                while not self._texts:
+                    if self._closing:
+                        return
+                    await self._changed.wait()
+                await self.lane.send(self._texts[0])
+                self.chars -= len(self._texts.popleft())
+                self._wake()
+        except ChannelClosed:
+            self._texts.clear()
+            self.chars = 0
+            self.finish()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
 class Port:
     """The port over a real channel: `run` moves texts until the channel ends.
+
+    A slow agent slows whoever sends to it, and a slow ACP client slows the channel; a sandbox that does not read slows
+    nobody: what it is asked beyond its queue is refused in its stead.
 
     Args:
         channel: the ACP connection to the agent.
@@ -580,9 +659,10 @@ class Port:
     def __init__(self, channel: Channel, limits: PortLimits | None = None) -> None:
         self.core = PortCore(limits)
         self.acp: Channel
-        self.acp, self._acp_lane = memory_channel_pair()
+        self.acp, acp_lane = memory_channel_pair()
+        self._acp = _Outbox(acp_lane)
         self._channel = channel
-        self._lanes: dict[str, Channel] = {}
+        self._lanes: dict[str, _Outbox] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
 
     def attach(self, sandbox: str, lane: Channel, prefix: str) -> None:
@@ -590,16 +670,18 @@ class Port:
         if self._tasks is None:
             raise LocalError("attach needs a running port")
         self.core.attach(sandbox, prefix)
-        self._lanes[_SANDBOX + sandbox] = lane
+        outbox = self._lanes[_SANDBOX + sandbox] = _Outbox(lane)
+        self._tasks.start_soon(outbox.run)
         self._tasks.start_soon(self._pump_sandbox, sandbox, lane)
 
     async def detach(self, sandbox: str, reason: str) -> None:
         """The sandbox is gone: settle what is open with it and close its lane. See `PortCore.detach`."""
         out = self.core.detach(sandbox, reason)
-        lane = self._lanes.pop(_SANDBOX + sandbox, None)
+        outbox = self._lanes.pop(_SANDBOX + sandbox, None)
+        if outbox is not None:
+            outbox.finish()
+            await outbox.lane.aclose()
         await self._deliver(out)
-        if lane is not None:
-            await lane.aclose()
 
     async def withdraw(self, server_id: str) -> None:
         """A server is no longer offered. See `PortCore.withdraw`."""
@@ -609,24 +691,37 @@ class Port:
         """Move texts until the channel or the ACP lane ends; then close everything and settle what is open."""
         try:
             async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._acp.run)
                 self._tasks.start_soon(self._pump_acp)
                 task_status.started()
                 await self._pump(self._channel, self.core.from_channel)
+                await self._drain()
                 self._tasks.cancel_scope.cancel()
         finally:
             self._tasks = None
+            self.core.close()
             with anyio.CancelScope(shield=True):
-                await self._deliver(self.core.close())
-                for lane in (self._acp_lane, *self._lanes.values(), self._channel):
-                    await lane.aclose()
+                for outbox in (self._acp, *self._lanes.values()):
+                    outbox.finish()
+                    await outbox.lane.aclose()
+                await self._channel.aclose()
+
+    async def _drain(self) -> None:
+        """Write what was queued before the channel ended; a lane that does not read is not waited for."""
+        await self._deliver(self.core.close())
+        with anyio.move_on_after(_DRAIN_TIMEOUT):
+            async with anyio.create_task_group() as tasks:
+                for outbox in (self._acp, *self._lanes.values()):
+                    tasks.start_soon(outbox.has_place, 1)
 
     async def _pump_acp(self) -> None:
-        await self._pump(self._acp_lane, self.core.from_acp)
+        await self._pump(self._acp.lane, self.core.from_acp)
         await self._channel.aclose()
 
     async def _pump_sandbox(self, sandbox: str, lane: Channel) -> None:
         await self._pump(lane, lambda text: self.core.from_sandbox(sandbox, text, anyio.current_time()))
-        if self._lanes.get(_SANDBOX + sandbox) is lane:
+        outbox = self._lanes.get(_SANDBOX + sandbox)
+        if outbox is not None and outbox.lane is lane:
             await self.detach(sandbox, "The sandbox is gone")
 
     async def _pump(self, source: Channel, feed: Callable[[str], list[Delivery]]) -> None:
@@ -639,8 +734,21 @@ class Port:
 
     async def _deliver(self, out: list[Delivery]) -> None:
         for to, text in out:
-            lane = self._channel if to == CHANNEL else self._acp_lane if to == ACP else self._lanes.get(to)
-            if lane is not None:
-                # A lane that closed under us is noticed by its own pump.
+            if to == CHANNEL:
+                # A channel that closed under us is noticed by its own pump.
                 with contextlib.suppress(ChannelClosed):
-                    await lane.send(text)
+                    await self._channel.send(text)
+            elif to == ACP:
+                await self._acp.has_place(_MAX_ACP_QUEUED)
+                self._acp.put(text)
+            elif (outbox := self._lanes.get(to)) is not None:
+                await self._queue(outbox, to.removeprefix(_SANDBOX), text)
+
+    async def _queue(self, outbox: _Outbox, sandbox: str, text: str) -> None:
+        limits = self.core.limits
+        if len(outbox) >= limits.max_queued:
+            await self._deliver(self.core.overflow(sandbox, text, "max_queued", limits.max_queued))
+        elif outbox.chars and outbox.chars + len(text) > limits.max_queued_chars:
+            await self._deliver(self.core.overflow(sandbox, text, "max_queued_chars", limits.max_queued_chars))
+        else:
+            outbox.put(text)

@@ -15,7 +15,7 @@ import anyio
 
 from sandport.agent.config import AcpMCPServerConfig
 from sandport.connection import AcpTransportContext, McpConnection
-from sandport.errors import ChannelClosed, LocalError
+from sandport.errors import LocalError
 from sandport.rpc import AcpOuter, Inbound
 from sandport.wire import DIALECTS, LANE_METHODS, Call, Dialect, Message, is_notification, read
 from sandport.wire.errors import (
@@ -88,7 +88,7 @@ class AcpMcpConnectionManager:
 
     Args:
         outer: sends requests and notifications to the ACP client.
-        connect_timeout: seconds for finding the dialect and opening.
+        connect_timeout: seconds for finding the dialect and opening; once more after a stateless try met silence.
         disconnect_timeout: seconds for the answer to a disconnect.
         prefer: the family to try first where a provider may speak both. `connect` (the default) gives reverse requests
             (elicitation, sampling, roots); a provider without it answers at once, and the other is tried.
@@ -135,8 +135,15 @@ class AcpMcpConnectionManager:
                 logger.debug("server %r does not speak %s: %s", config.name, dialect.name, error)
                 refusal = error
                 continue
+            except TimeoutError as error:
+                # Silence to a stateless message is a sign of a provider that wants a connection; silence to a connect
+                # may be one that keeps it for later, and is final.
+                if dialect.family == "connect":
+                    raise TimeoutError(f"server {config.name!r} did not answer within {left:g} s") from None
+                refusal, deadline = error, anyio.current_time() + self.connect_timeout
+                continue
             connection_id = address if dialect.family == "connect" else uuid4().hex
-            return self._add(AcpMcpConnection(self, config, dialect, address, connection_id))
+            return await self._add(AcpMcpConnection(self, config, dialect, address, connection_id))
         raise refusal or PeerError(INTERNAL_ERROR, f"No dialect fits server {config.name!r}")
 
     def _candidates(self, config: AcpMCPServerConfig) -> Sequence[Dialect]:
@@ -169,7 +176,11 @@ class AcpMcpConnectionManager:
                 raise PeerError(INTERNAL_ERROR, "The answer carries neither an MCP result nor an MCP error") from error
         return server_id
 
-    def _add(self, connection: AcpMcpConnection) -> AcpMcpConnection:
+    async def _add(self, connection: AcpMcpConnection) -> AcpMcpConnection:
+        if self._closed:
+            # Closed while it was opened: the provider has it, so it is told.
+            await self._disconnect(connection)
+            raise LocalError("the connection manager was closed")
         if connection.connection_id in self._connections:
             raise PeerError(INTERNAL_ERROR, f"The provider gave the connection id {connection.connection_id!r} twice")
         self._connections[connection.connection_id] = connection
@@ -185,6 +196,10 @@ class AcpMcpConnectionManager:
         if connection is None:
             return
         connection.close()
+        await self._disconnect(connection)
+
+    async def _disconnect(self, connection: AcpMcpConnection) -> None:
+        """Tell the provider, within a bound; nothing it answers matters, nor what the ACP library makes of it."""
         out = connection.dialect.close(connection.address)
         if out is None:
             return
@@ -196,8 +211,8 @@ class AcpMcpConnectionManager:
                         await self.outer.notify(out.method, out.params)
                 else:
                     await self.outer.request(out.method, out.params, timeout=self.disconnect_timeout)
-            except (PeerError, TimeoutError, ChannelClosed) as error:
-                logger.debug("disconnect of %s: %r", connection_id, error)
+            except Exception as error:
+                logger.debug("disconnect of %s: %r", connection.connection_id, error)
 
     async def close_all(self) -> None:
         """End every connection, side by side; none can be made after. Idempotent."""
@@ -256,7 +271,8 @@ class AcpMcpConnectionManager:
                 connection.handle_notification(event.method, event.params)
         elif isinstance(event, Call):
             for connection in self.connections:
-                if connection.dialect.family == "stateless" and connection.address == event.server_id:
+                # Several may be open to one server; the request says whose it is. None of them: it came late.
+                if connection.address == event.server_id and connection.awaits(event.request_id):
                     connection.handle_notification(event.method, event.params)
 
     def _has_address(self, connection_id: str) -> bool:

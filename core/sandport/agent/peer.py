@@ -37,13 +37,20 @@ async def manager_on_channel(channel: Channel, **options: Any) -> AsyncIterator[
         finally:
             manager.abandon_all()
 
+    failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(run)
         try:
             yield manager
+        except Exception as error:
+            # Kept out of the group, which would wrap it.
+            failure = error
         finally:
-            await manager.close_all()
-            await peer.aclose()
+            with anyio.CancelScope(shield=True):
+                await manager.close_all()
+                await peer.aclose()
+    if failure is not None:
+        raise failure
 
 
 async def connect_acp_mcp_server(manager: AcpMcpConnectionManager, config: AcpMCPServerConfig) -> AcpMcpConnection:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from sandport.host.ask import ask
 from sandport.host.call import TIME_LIMIT, CallInfo, current_call
 from sandport.host.host import DEFAULT_TIME_LIMIT, ToolHost
 from sandport.host.limits import HostLimits
 
-__all__ = ["DEFAULT_TIME_LIMIT", "TIME_LIMIT", "CallInfo", "HostLimits", "ToolHost", "current_call"]
+__all__ = ["DEFAULT_TIME_LIMIT", "TIME_LIMIT", "CallInfo", "HostLimits", "ToolHost", "ask", "current_call"]

@@ -19,7 +19,7 @@ from sandport.channel import Channel
 from sandport.errors import LimitExceeded, LocalError, MountError
 from sandport.host.lane import HostLane
 from sandport.host.limits import HostLimits
-from sandport.host.mounted import ListKind, MountedServer
+from sandport.host.mounted import LIST_KINDS, ListKind, MountedServer
 from sandport.inline import install_inline_threads
 from sandport.wire import Params, declaration
 
@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_TIME_LIMIT: Final = 30.0
 """Seconds a tool may run: what agents wait for an answer by default, so that the clearer error comes from here."""
+
+UNWIND_TIMEOUT: Final = 5.0
+"""Seconds that tools have, when the host is left, to unwind before the lifespans of their servers end."""
 
 
 class ToolHost:
@@ -80,12 +83,20 @@ class ToolHost:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         assert self._tasks is not None
-        for lane in list(self._lanes):
-            await lane.peer.aclose()
+        tasks, self._tasks = self._tasks, None
+        with anyio.CancelScope(shield=True):
+            lanes = list(self._lanes)
+            for lane in lanes:
+                await lane.peer.aclose()
+            # Tools unwind while what their server's lifespan holds is still there.
+            with anyio.move_on_after(UNWIND_TIMEOUT):
+                for lane in lanes:
+                    await lane.done.wait()
         for mounted in self._mounted.values():
             mounted.end()
-        tasks, self._tasks = self._tasks, None
-        return await tasks.__aexit__(kind, error, trace)
+        # Without the error, which the group would wrap: it goes on as it is.
+        await tasks.__aexit__(None, None, None)
+        return None
 
     # -- servers --------------------------------------------------------------------------------------------
 
@@ -231,14 +242,16 @@ class ToolHost:
             kind: `"tools"`, `"prompts"` or `"resources"`.
 
         Raises:
-            LocalError: no such server.
+            LocalError: no such server, or no such kind of list.
         """
         mounted = self._named(name)
+        if kind not in LIST_KINDS:
+            raise LocalError(f"no list of {kind!r}; there are: {', '.join(LIST_KINDS)}")
         await mounted.publish(kind)
-        for lane in list(self._lanes):
-            for connection in list(lane.connections.values()):
-                if connection.mounted is mounted and connection.mcp.initialize_accepted:
-                    await connection.notify(f"notifications/{kind}/list_changed", None)
+        # Side by side: an agent that does not read holds up none of the others.
+        async with anyio.create_task_group() as tasks:
+            for lane in list(self._lanes):
+                tasks.start_soon(lane.list_changed, mounted, kind)
 
     def _named(self, name: str) -> MountedServer:
         mounted = self._mounted.get(name)

@@ -25,6 +25,7 @@ from mcp_types import ClientCapabilities, ElicitationCapability, RootsCapability
 from sandport.channel import Channel
 from sandport.connection import AcpRequestContext, AcpTransportContext, McpConnection, progress_token
 from sandport.errors import ChannelClosed, LimitExceeded
+from sandport.host.call import CLOCK
 from sandport.host.mounted import MountedServer
 from sandport.rpc import Inbound, Peer
 from sandport.wire import CONNECT_SERVER_ID, LANE_METHODS, Call, Close, Dialect, Message, Open, is_notification, read
@@ -69,7 +70,12 @@ class HostedConnection(McpConnection):
         needed = _NEEDS.get(method)
         if needed is not None and not self.mcp.check_capability(needed):
             raise MCPError(code=METHOD_NOT_FOUND, message=f"The agent did not declare that it answers {method}")
-        return await super().send_raw_request(method, params, opts)
+        clock = CLOCK.get()
+        if clock is None:
+            return await super().send_raw_request(method, params, opts)
+        # Bounded by `reverse_timeout` instead: a person may have to answer.
+        with clock.stopped():
+            return await super().send_raw_request(method, params, opts)
 
     async def serve(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Run the MCP kernel on this connection until it is closed."""
@@ -100,7 +106,9 @@ class _CallScope:
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         call = self.call
-        out = call.dialect.message(call.server_id, call.request_id, method, dict(params) if params else None)
+        out = call.dialect.message(
+            call.server_id, call.request_id, method, dict(params) if params is not None else None
+        )
         try:
             await self.lane.peer.notify(out.method, out.params)
         except ChannelClosed:
@@ -120,18 +128,24 @@ class HostLane:
             max_message_chars=host.limits.max_message_chars,
         )
         self.connections: dict[str, HostedConnection] = {}
+        self.done = anyio.Event()
+        """Set when nothing of the lane runs any more."""
         self._calls: dict[tuple[str, str], Inbound] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
 
     async def run(self) -> None:
         """Serve until the channel ends; then close every connection."""
-        async with anyio.create_task_group() as self._tasks:
-            try:
-                await self.peer.run()
-            finally:
-                for connection in list(self.connections.values()):
-                    connection.close()
-                self._tasks.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                try:
+                    await self.peer.run()
+                finally:
+                    for connection in list(self.connections.values()):
+                        connection.close()
+                    self._tasks.cancel_scope.cancel()
+        finally:
+            self._tasks = None
+            self.done.set()
 
     async def adopt(
         self, mounted: MountedServer, server_id: str, connection_id: str, initialize: dict[str, Any] | None
@@ -139,18 +153,37 @@ class HostLane:
         """Take up a connection under a known id. See `ToolHost.adopt`."""
         # The dialects of the connect family answer messages alike; which of them opened it no longer matters.
         connection = await self._connect(mounted, server_id, CONNECT_SERVER_ID, connection_id)
-        await connection.revive(initialize)
+        try:
+            await connection.revive(initialize)
+        except BaseException:
+            connection.close()
+            raise
 
     def withdraw(self, server_id: str) -> None:
         """End everything of a server id, without an answer: who withdraws it answers in its stead."""
         for inbound in self.peer.inbound:
-            params = inbound.params if isinstance(inbound.params, dict) else {}
-            connection = self.connections.get(str(params.get("connectionId")))
-            if params.get("serverId") == server_id or (connection is not None and connection.server_id == server_id):
+            if self._server_id_of(inbound) == server_id:
                 inbound.abandon()
         for connection in list(self.connections.values()):
             if connection.server_id == server_id:
                 connection.close()
+
+    def _server_id_of(self, inbound: Inbound) -> str | None:
+        """The server id a request is about, whatever its dialect calls it."""
+        try:
+            event = read(inbound.method, inbound.params, self.connections.__contains__)
+        except PeerError:
+            return None
+        if isinstance(event, (Open, Call)):
+            return event.server_id
+        connection = self.connections.get(event.connection_id)
+        return connection.server_id if connection is not None else None
+
+    async def list_changed(self, mounted: MountedServer, kind: str) -> None:
+        """Tell the agents on this channel that have shaken hands with a server that one of its lists changed."""
+        for connection in list(self.connections.values()):
+            if connection.mounted is mounted and connection.mcp.initialize_accepted:
+                await connection.notify(f"notifications/{kind}/list_changed", None)
 
     # -- inbound --------------------------------------------------------------------------------------------
 
@@ -160,7 +193,7 @@ class HostLane:
         event = read(inbound.method, inbound.params, self.connections.__contains__)
         match event:
             case Open():
-                return await self._open(event)
+                return await self._open(event, inbound)
             case Message():
                 return await self._message(event, inbound)
             case Call():
@@ -177,12 +210,21 @@ class HostLane:
             self._close(event)
         elif isinstance(event, Message) and event.connection_id in self.connections:
             self.connections[event.connection_id].handle_notification(event.method, event.params)
+        elif isinstance(event, Call) and event.method == "notifications/cancelled":
+            self._cancel_call(event)
         else:
-            # A stateless notification from the agent does not exist; one for an unknown connection concerns nobody.
+            # The agent has no other stateless notification; one for an unknown connection concerns nobody.
             logger.debug("ignored %s: it concerns nobody here", method)
 
-    async def _open(self, event: Open) -> dict[str, Any]:
-        mounted = self._server(event.server_id, event.dialect)
+    def _cancel_call(self, event: Call) -> None:
+        """An inner cancellation, in the one family whose inner ids are on the wire."""
+        target = (event.params or {}).get("requestId")
+        inbound = self._calls.get((event.server_id, target)) if isinstance(target, str) else None
+        if inbound is not None:
+            self.peer.cancel(inbound)
+
+    async def _open(self, event: Open, inbound: Inbound) -> dict[str, Any]:
+        mounted = await self._server(event.server_id, event.dialect)
         open_now = sum(connection.mounted is mounted for connection in self.connections.values())
         if open_now >= self.host.limits.max_connections:
             limit = LimitExceeded(
@@ -192,7 +234,12 @@ class HostLane:
         connection_id = event.connection_id or uuid4().hex
         if connection_id in self.connections:
             raise PeerError(INVALID_PARAMS, f"Connection id {connection_id!r} is in use")
-        await self._connect(mounted, event.server_id, event.dialect, connection_id)
+        connection = await self._connect(mounted, event.server_id, event.dialect, connection_id)
+        if inbound.settled or connection.closed:
+            # Cancelled, or withdrawn, in the last moment: nobody learns the id, so nobody could close it.
+            connection.close()
+            self._server_now(event.server_id, event.dialect)
+            raise PeerError(event.dialect.backend_failed, f"Server {mounted.name!r} ended while it was connected")
         return event.dialect.opened(connection_id)
 
     async def _connect(
@@ -201,7 +248,12 @@ class HostLane:
         assert self._tasks is not None
         connection = HostedConnection(self, mounted, server_id, dialect, connection_id)
         self.connections[connection_id] = connection
-        await self._tasks.start(self._serve, connection)
+        try:
+            await self._tasks.start(self._serve, connection)
+        except BaseException:
+            # Stopped before it ran, perhaps; then only this takes it out of the table.
+            self._forget(connection)
+            raise
         return connection
 
     async def _serve(
@@ -210,7 +262,11 @@ class HostLane:
         try:
             await connection.serve(task_status=task_status)
         finally:
-            self.connections.pop(connection.address, None)
+            self._forget(connection)
+
+    def _forget(self, connection: HostedConnection) -> None:
+        if self.connections.get(connection.address) is connection:
+            del self.connections[connection.address]
 
     async def _message(self, event: Message, inbound: Inbound) -> dict[str, Any]:
         connection = self.connections.get(event.connection_id)
@@ -227,7 +283,13 @@ class HostLane:
         return result
 
     async def _call(self, event: Call, inbound: Inbound) -> Any:
-        mounted = self._server(event.server_id, event.dialect)
+        if is_notification(event.method):
+            # Not of this binding, but harmless; a cancellation even says which call it means.
+            self._server_now(event.server_id, event.dialect)
+            if event.method == "notifications/cancelled":
+                self._cancel_call(event)
+            return event.dialect.result({})
+        mounted = await self._server(event.server_id, event.dialect)
         key = (event.server_id, event.request_id)
         if key in self._calls:
             raise PeerError(INVALID_PARAMS, "Invalid params: the requestId is active already")
@@ -250,7 +312,9 @@ class HostLane:
             session_id=event.session_id,
             tool_call_id=event.tool_call_id,
         )
-        context = AcpRequestContext(_CallScope(self, event), transport, inbound, progress_token(event.params))
+        context = AcpRequestContext(
+            _CallScope(self, event), transport, inbound, progress_token(event.params), event.request_id
+        )
         connection = Connection.from_envelope(
             verdict.protocol_version, verdict.client_info, verdict.client_capabilities
         )
@@ -285,7 +349,12 @@ class HostLane:
             connection.close()
         return {}
 
-    def _server(self, server_id: str, dialect: Dialect) -> MountedServer:
+    async def _server(self, server_id: str, dialect: Dialect) -> MountedServer:
+        """The server an id stands for, once its lifespan has begun."""
+        await self._server_now(server_id, dialect).started()
+        return self._server_now(server_id, dialect)
+
+    def _server_now(self, server_id: str, dialect: Dialect) -> MountedServer:
         mounted = self.host.server_of(server_id)
         if mounted is None:
             raise PeerError(dialect.unknown_server, f"Unknown server {server_id!r}", {"serverId": server_id})

@@ -8,29 +8,37 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Mapping
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, SubscriptionBus
 from mcp.shared.dispatcher import DispatchContext, OnRequest
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.transport_context import TransportContext
-from mcp_types import INVALID_PARAMS, SERVER_INFO_META_KEY, SubscriptionsListenRequestParams
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    INVALID_PARAMS,
+    SERVER_INFO_META_KEY,
+    SubscriptionsListenRequestParams,
+)
 
 from sandport.errors import LimitExceeded, MountError
-from sandport.host.call import CALL, TIME_LIMIT, CallInfo
+from sandport.host.ask import Questions
+from sandport.host.call import CALL, CLOCK, TIME_LIMIT, CallInfo, Clock
 from sandport.host.limits import HostLimits
+from sandport.host.redact import redact
 from sandport.inline import INLINE
 
 if TYPE_CHECKING:
     from fastmcp import FastMCP
     from mcp.server.lowlevel import Server
 
-__all__ = ["ListKind", "MountedServer"]
+__all__ = ["LIST_KINDS", "ListKind", "MountedServer"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +47,8 @@ _CHANGED: Final[dict[str, type[ToolsListChanged | PromptsListChanged | Resources
     "prompts": PromptsListChanged,
     "resources": ResourcesListChanged,
 }
+_MAY_ASK: Final = ("tools/call", "prompts/get", "resources/read")
+LIST_KINDS: Final = tuple(_CHANGED)
 ListKind = str
 """`"tools"`, `"prompts"` or `"resources"`."""
 
@@ -89,13 +99,8 @@ class MountedServer:
         self._listening = 0
         self._ready = anyio.Event()
         self._ended = anyio.Event()
-        self._bus = InMemorySubscriptionBus()
-        if self.low.get_request_handler("subscriptions/listen") is None:
-            self.low.add_request_handler(
-                "subscriptions/listen",
-                SubscriptionsListenRequestParams,
-                ListenHandler(self._bus, max_subscriptions=limits.max_subscriptions),
-            )
+        self._bus = _subscription_bus(self.low)
+        _name_exceptions(server)
 
     # -- life -----------------------------------------------------------------------------------------------
 
@@ -104,15 +109,29 @@ class MountedServer:
         INLINE.set(self._inline)
         try:
             async with self.low.lifespan(self.low) as self.state:
+                await self._check_tools()
                 self._ready.set()
                 task_status.started()
                 await self._ended.wait()
-        except Exception as error:
-            self.failure = f"{type(error).__name__}: {error}"
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            self.failure = redact(f"{type(error).__name__}: {error}")
             logger.exception("server %r does not serve: its lifespan failed", self.name)
             if not self._ready.is_set():
                 self._ready.set()
                 task_status.started()
+
+    async def _check_tools(self) -> None:
+        """Find the tools that cannot be offered, and say so, before an agent asks for them."""
+        try:
+            for tool in await self.server.list_tools():
+                self._sound_schema(tool.name, getattr(tool, "parameters", None) or getattr(tool, "input_schema", None))
+        except Exception:
+            logger.exception("the tools of server %r could not be listed", self.name)
+
+    async def started(self) -> None:
+        """Wait until the lifespan was entered, or failed."""
+        if not self._ready.is_set():
+            await self._ready.wait()
 
     def end(self) -> None:
         """Let the lifespan end."""
@@ -134,12 +153,21 @@ class MountedServer:
             if method in ("initialize", "ping"):
                 return await kernel(context, method, params)
             async with self._place(method):
-                if method == "tools/call":
-                    return await self._call_tool(kernel, context, params or {})
-                result = await kernel(context, method, params)
-                return self._with_sound_schemas(result) if method == "tools/list" else result
+                if method in _MAY_ASK and not context.transport.can_send_request:
+                    questions, rest = Questions.of(params, _elicits(params))
+                    stamp = {SERVER_INFO_META_KEY: self.low.server_info_stamp}
+                    return await questions.run(lambda: self._work(kernel, context, method, rest), stamp)
+                return await self._work(kernel, context, method, params)
 
         return handle
+
+    async def _work(
+        self, kernel: OnRequest, context: Any, method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        if method == "tools/call":
+            return await self._call_tool(kernel, context, params or {})
+        result = await kernel(context, method, params)
+        return self._with_sound_schemas(result) if method == "tools/list" else result
 
     def _enter(self, context: Any, method: str, params: Mapping[str, Any] | None) -> None:
         INLINE.set(self._inline)
@@ -158,23 +186,38 @@ class MountedServer:
 
     @asynccontextmanager
     async def _place(self, method: str) -> AsyncIterator[None]:
+        limits = self._limits
         if method == "subscriptions/listen":
-            # The MCP SDK's listen handler holds the limit of these.
-            yield
+            if self._listening >= limits.max_subscriptions:
+                raise LimitExceeded(
+                    "max_subscriptions", limits.max_subscriptions, f"Server {self.name!r} has too many listeners"
+                )
+            self._listening += 1
+            try:
+                yield
+            finally:
+                self._listening -= 1
             return
-        if self._places.value == 0 and self._waiting >= self._limits.max_waiting_requests:
-            raise LimitExceeded(
-                "max_waiting_requests", self._limits.max_waiting_requests, f"Server {self.name!r} has too much to do"
-            )
+        await self._take_place()
+        try:
+            yield
+        finally:
+            self._places.release()
+
+    async def _take_place(self) -> None:
+        try:
+            self._places.acquire_nowait()
+            return
+        except anyio.WouldBlock:
+            pass
+        limit = self._limits.max_waiting_requests
+        if self._waiting >= limit:
+            raise LimitExceeded("max_waiting_requests", limit, f"Server {self.name!r} has too much to do")
         self._waiting += 1
         try:
             await self._places.acquire()
         finally:
             self._waiting -= 1
-        try:
-            yield
-        finally:
-            self._places.release()
 
     async def _call_tool(self, kernel: OnRequest, context: Any, params: Mapping[str, Any]) -> dict[str, Any]:
         name = params.get("name")
@@ -185,35 +228,62 @@ class MountedServer:
         elif arguments is not None and not isinstance(arguments, dict):
             raise MCPError(code=INVALID_PARAMS, message="Invalid params: arguments must be an object")
         if isinstance(name, str) and name in self.problems:
-            raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name}")
-        limit = await self._limit_of(name)
+            # It may have been replaced by a sound one since.
+            await self._check_tools()
+            if name in self.problems:
+                raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name} ({self.problems[name]})")
         if context.inbound is not None:
             context.inbound.unencodable = lambda error: self.tool_error(
-                context, f"Tool {name!r} returned what JSON cannot carry: {error}"
+                context, f"Tool {name!r} returned what cannot be sent: {error}"
             )
-        TIME_LIMIT.set(limit)
-        try:
-            with anyio.move_on_after(limit) as scope:
-                result = await kernel(context, "tools/call", params)
-        except KeyboardInterrupt:
-            # A deadline object or an interrupt stopped endless code. The tool is out, the server is not.
-            return self.tool_error(context, self._overrun(name, limit))
-        finally:
-            TIME_LIMIT.set(None)
-        if scope.cancelled_caught:
-            return self.tool_error(context, self._overrun(name, limit))
+        limit = await self._limit_of(name)
+        failure, result = await self._limited(name, limit, lambda: kernel(context, "tools/call", params))
+        if failure is not None:
+            return self.tool_error(context, failure)
         if result.get("isError") and isinstance(name, str) and not await self._has_tool(name):
             # The MCP specification wants a protocol error here; FastMCP answers a tool error.
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {name}")
         return result
 
+    async def _limited(
+        self, name: Any, limit: float | None, work: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> tuple[str | None, dict[str, Any]]:
+        """Why the tool was stopped, if it was, and its result."""
+        clock = Clock(limit)
+        tokens = CLOCK.set(clock), TIME_LIMIT.set(limit)
+        try:
+            with clock.scope:
+                return None, await work()
+        except (KeyboardInterrupt, SystemExit, BaseExceptionGroup) as error:
+            if _holds(error, KeyboardInterrupt):
+                # A deadline object or an interrupt stopped endless code. The tool is out, the server is not.
+                return self._overrun(name, limit), {}
+            if _holds(error, SystemExit):
+                return f"Tool {name!r} tried to exit the interpreter", {}
+            raise
+        except anyio.get_cancelled_exc_class():
+            if anyio.current_effective_deadline() == -math.inf:
+                raise
+            # No scope around here was cancelled: the tool awaited something that was.
+            return f"Tool {name!r} was cancelled from within", {}
+        finally:
+            CLOCK.reset(tokens[0])
+            TIME_LIMIT.reset(tokens[1])
+        return self._overrun(name, limit), {}
+
     @staticmethod
     def _overrun(name: Any, limit: float | None) -> str:
-        return f"Tool {name!r} was stopped: it ran longer than its time limit of {limit or math.inf:g} s (time_limit)"
+        if limit is None:
+            return f"Tool {name!r} was interrupted"
+        return f"Tool {name!r} was stopped: it ran longer than its time limit of {limit:g} s (time_limit)"
 
     async def _limit_of(self, name: Any) -> float | None:
         if name in self._time_limits:
             return self._time_limits[name]
+        if isinstance(name, str) and (find := getattr(self.server, "get_tool", None)) is not None:
+            own: float | None = getattr(await find(name), "timeout", None)
+            if own is not None:
+                return own
         return self._time_limit
 
     async def _has_tool(self, name: str) -> bool:
@@ -236,16 +306,73 @@ class MountedServer:
         """Clients drop a whole list for one input schema without root `type: object`: add it, or leave the tool out."""
         tools = []
         for tool in result.get("tools", ()):
-            schema = tool.get("inputSchema")
-            if isinstance(schema, dict) and schema.get("type") == "object":
-                tools.append(tool)
-            elif isinstance(schema, dict) and "type" not in schema:
-                tools.append({**tool, "inputSchema": {"type": "object", **schema}})
-            else:
-                name = str(tool.get("name"))
-                if name not in self.problems:
-                    logger.error(
-                        "tool %r of server %r is not offered: its input schema has no root object", name, self.name
-                    )
-                self.problems[name] = "its input schema describes no object"
+            schema = self._sound_schema(tool.get("name"), tool.get("inputSchema"))
+            if schema is not None:
+                tools.append({**tool, "inputSchema": schema})
         return {**result, "tools": tools}
+
+    def _sound_schema(self, tool: Any, schema: Any) -> dict[str, Any] | None:
+        """The input schema with its root type; `None`, and a note among the problems, if it describes no object."""
+        name = str(tool)
+        if isinstance(schema, dict) and schema.get("type", "object") == "object":
+            self.problems.pop(name, None)
+            return schema if "type" in schema else {"type": "object", **schema}
+        if name not in self.problems:
+            logger.error("tool %r of server %r is not offered: its input schema has no root object", name, self.name)
+        self.problems[name] = "its input schema describes no object"
+        return None
+
+
+def _elicits(params: Mapping[str, Any] | None) -> bool:
+    """Whether the agent can put a form to a person, by the capabilities that a stateless request carries."""
+    meta = (params or {}).get("_meta")
+    declared = meta.get(CLIENT_CAPABILITIES_META_KEY) if isinstance(meta, Mapping) else None
+    elicitation = declared.get("elicitation") if isinstance(declared, Mapping) else None
+    # An empty object is a form, as in the revisions before there was anything else.
+    return isinstance(elicitation, Mapping) and (not elicitation or "form" in elicitation)
+
+
+def _holds(error: BaseException, kind: type[BaseException]) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_holds(inner, kind) for inner in error.exceptions)
+    return isinstance(error, kind)
+
+
+def _subscription_bus(low: Server[Any]) -> SubscriptionBus:
+    """The bus behind a server's `subscriptions/listen`; a server without one gets it, once, however often mounted."""
+    entry = low.get_request_handler("subscriptions/listen")
+    handler = entry.handler if entry is not None else None
+    if isinstance(handler, ListenHandler):
+        return handler._bus
+    bus = InMemorySubscriptionBus()
+    if handler is None:
+        # Its limit is the host's, which names itself.
+        listen = ListenHandler(bus, max_subscriptions=sys.maxsize)
+        low.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
+    return bus
+
+
+def _name_exceptions(server: Any) -> None:
+    """Let FastMCP's error texts name the type of what a tool raised: `'b'` alone is no message for a `KeyError`."""
+    from fastmcp import FastMCP
+    from fastmcp.exceptions import FastMCPError, ToolError
+    from fastmcp.server.middleware import Middleware
+
+    class NamedExceptions(Middleware):
+        sandport = True
+
+        async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+            try:
+                return await call_next(context)
+            except ToolError as error:
+                cause = error.__cause__
+                plain = f"Error calling tool {context.message.name!r}"
+                if CALL.get() is None or cause is None or isinstance(cause, (FastMCPError, MCPError)):
+                    raise
+                if str(error) != f"{plain}: {cause}":
+                    raise
+                raise ToolError(redact(f"{plain}: {type(cause).__name__}: {cause}")) from cause
+
+    if isinstance(server, FastMCP) and not any(getattr(item, "sandport", False) for item in server.middleware):
+        # Innermost, so that the server's own middleware sees the final text.
+        server.middleware.append(NamedExceptions())
