@@ -1,9 +1,14 @@
 import { fileURLToPath } from "node:url";
 import { defineConfig } from "vitest/config";
 
+const source = (path: string) => fileURLToPath(new URL(`browser/src/${path}`, import.meta.url));
+
 export default defineConfig({
   resolve: {
-    alias: { sandport: fileURLToPath(new URL("browser/src/index.ts", import.meta.url)) },
+    alias: [
+      { find: /^sandport$/, replacement: source("index.ts") },
+      { find: /^sandport\/tools$/, replacement: source("tools/index.ts") },
+    ],
   },
   test: {
     include: ["tests/browser/**/*.test.{ts,tsx}"],

@@ -10,6 +10,7 @@
 
 export type { ChannelClose, ChannelListener, TextChannel } from "./channel.ts";
 export {
+  BaseChannel,
   ChannelClosedError,
   CLOSE_ABNORMAL,
   CLOSE_NORMAL,
