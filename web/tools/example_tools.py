@@ -1,6 +1,7 @@
-"""A tool of your own. Change it, press "Load", and ask the agent to use it.
+"""Tools of your own: change them, then press Load.
 
-Everything here runs in the sandbox: /workspace is at hand, the network is not.
+They run in the sandbox: /workspace is at hand,
+the network is not.
 """
 
 from collections import Counter
@@ -12,14 +13,15 @@ mcp = FastMCP("my_tools")
 
 
 @mcp.tool
-def file_types(path: str = ".") -> dict[str, int]:
-    """Count the files of the workspace by their ending."""
-    root = Path("/workspace") / path
-    return dict(Counter(file.suffix or "(none)" for file in root.rglob("*") if file.is_file()).most_common())
+def file_types(folder: str = ".") -> dict[str, int]:
+    """Count the files of a folder by their ending."""
+    files = (Path("/workspace") / folder).rglob("*")
+    endings = (file.suffix for file in files if file.is_file())
+    return dict(Counter(endings).most_common())
 
 
 @mcp.tool
 async def shout(text: str, times: int = 1) -> str:
-    """Say a text loudly. Async tools work as well as plain ones."""
-    print("shouting", times, "times")  # goes to the Log panel, never into the protocol
+    """Say a text loudly. Tools may be async, too."""
+    print("shouting", times, "times")  # goes to the Log
     return " ".join([text.upper() + "!"] * times)

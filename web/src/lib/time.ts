@@ -8,11 +8,7 @@ export function duration(ms: number): string {
   return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1000)} s`;
 }
 
-const clockFormat = new Intl.DateTimeFormat(undefined, {
-  hour: "2-digit",
-  minute: "2-digit",
-  second: "2-digit",
-});
+const clockFormat = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 
 /** The time of day. */
 export function clock(at: number): string {

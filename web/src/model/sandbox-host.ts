@@ -36,7 +36,7 @@ export class SandboxHost {
       on: {
         progress: ({ stage, detail = "", fraction = 0 }) => {
           // Mounting files into a sandbox that serves is no boot.
-          if (sandbox?.state === "ready") return;
+          if (this.#sandbox?.state === "ready") return;
           store.sandbox.value = { phase: "booting", stage, detail, fraction, again };
         },
         ready: ({ servers, mode, ms }) => {

@@ -172,12 +172,14 @@ function useFollow(list: { current: HTMLDivElement | null }): void {
     const area = list.current;
     if (!area) return;
     const onScroll = () => {
+      if (area.clientHeight === 0) return;
       follows.current = area.scrollHeight - area.scrollTop - area.clientHeight < 80;
     };
     area.addEventListener("scroll", onScroll, { passive: true });
     return () => area.removeEventListener("scroll", onScroll);
   }, [list]);
-  const marker = `${store.items.value.length}/${store.questions.value.length}`;
+  // Coming back to the chat counts too: a hidden list has no place to scroll to.
+  const marker = `${store.items.value.length}/${store.questions.value.length}/${store.view.value}`;
   const last = store.items.value.at(-1);
   useLayoutEffect(() => {
     const area = list.current;

@@ -22,6 +22,13 @@ const VIEWS: readonly { readonly id: store.View; readonly label: string; readonl
   { id: "add", label: "Add", icon: "add" },
 ];
 
+const PANELS = [
+  ["tools", ToolsPanel],
+  ["log", LogPanel],
+  ["workspace", WorkspacePanel],
+  ["add", AddPanel],
+] as const;
+
 const THEME_ICON = { system: "auto", light: "sun", dark: "moon" } as const;
 
 function ThemeButton(): VNode {
@@ -197,7 +204,9 @@ function useShortcuts(help: { value: boolean }): void {
         if (!next) return;
         store.show(next.id);
         // After the view is there.
-        queueMicrotask(() => document.getElementById(next.id === "chat" ? "composer" : "panel")?.focus());
+        queueMicrotask(() =>
+          document.getElementById(next.id === "chat" ? "composer" : `panel-${next.id}`)?.focus(),
+        );
         return;
       }
       if (isTyping(event.target) || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -233,20 +242,11 @@ export function Shell(): VNode {
         <aside class="side" aria-label="Sandbox">
           <Tabs narrow={false} />
           {/* All panels stay: what a person has open in one is still there when they come back. */}
-          <div class="panel" id="panel" tabIndex={-1}>
-            <div hidden={panel !== "tools"}>
-              <ToolsPanel />
+          {PANELS.map(([id, Panel]) => (
+            <div key={id} class="panel" id={`panel-${id}`} tabIndex={-1} hidden={panel !== id}>
+              <Panel />
             </div>
-            <div hidden={panel !== "log"}>
-              <LogPanel />
-            </div>
-            <div hidden={panel !== "workspace"}>
-              <WorkspacePanel />
-            </div>
-            <div hidden={panel !== "add"}>
-              <AddPanel />
-            </div>
-          </div>
+          ))}
         </aside>
       </main>
       <Tabs narrow />

@@ -23,6 +23,20 @@ const STAGES: Record<string, string> = {
   servers: "starting the tools",
 };
 
+/** The share of a cold start that is done at the beginning of each stage, and of the next one. */
+const SHARES: Record<string, readonly [number, number]> = {
+  fetch: [0, 0.3],
+  runtime: [0.3, 0.55],
+  packages: [0.55, 0.6],
+  modules: [0.6, 0.9],
+  servers: [0.9, 1],
+};
+
+function progressOf(stage: string, fraction: number): number {
+  const [from, to] = SHARES[stage] ?? [0, 0];
+  return from + (to - from) * fraction;
+}
+
 /** Seconds until `at`, counted down while it is in the future. */
 function useCountdown(at: number | undefined): number {
   const left = useSignal(0);
@@ -84,11 +98,14 @@ export function sandboxStatus(): Status {
     case "booting": {
       const stage = STAGES[sandbox.stage] ?? sandbox.stage;
       const what = sandbox.again ? "Restarting" : "Starting";
+      const percent = `${Math.round(sandbox.fraction * 100)} %`;
+      // While files are fetched the detail is the name of the last one: the part that is there says more.
+      const detail = sandbox.stage === "fetch" ? percent : sandbox.detail;
       return {
         tone: "busy",
         short: `Sandbox: ${stage}`,
-        long: `${what} the sandbox: ${stage}${sandbox.detail ? ` (${sandbox.detail})` : ""}`,
-        fraction: sandbox.fraction,
+        long: `${what} the sandbox: ${stage}${detail ? ` (${detail})` : ""}`,
+        fraction: progressOf(sandbox.stage, sandbox.fraction),
       };
     }
     case "failed":
