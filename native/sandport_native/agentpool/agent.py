@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import anyio
 from acp.exceptions import RequestError
 from acp.schema import CancelNotification, CloseSessionRequest, ForkSessionRequest, ResumeSessionRequest
 from agentpool.messaging.message_history import MessageHistory
@@ -39,6 +41,9 @@ Handler = Callable[[str, Any, bool], Awaitable[Any]]
 
 OPENERS = frozenset({"session/new", "session/load", "session/fork", "session/resume"})
 CANCELLATIONS = frozenset({"$/cancel_request", "mcp/cancel"})
+FINISH_TIMEOUT = 5.0
+"""Seconds a cancelled turn gets to unwind before the next may start."""
+
 META_KEY = "sandport"
 """In the `_meta` of a session's answer: which page servers were attached, which failed and why."""
 
@@ -296,7 +301,7 @@ class SandportAgent(AgentPoolACPAgent):
             agent.conversation, agent.session_id = own.history, own.agent_session_id
             self._running = session_id
             try:
-                async with _closing_streams(agent):
+                async with _finishing_streams(agent):
                     yield
             finally:
                 self._running = None
@@ -304,35 +309,44 @@ class SandportAgent(AgentPoolACPAgent):
                 agent.conversation, agent.session_id = outside.history, outside.agent_session_id
 
 
-STREAMS = ("run_stream", "_run_stream_once", "_stream_events")
-"""agentpool's event generators of a turn, each reading the next."""
-
-
 @asynccontextmanager
-async def _closing_streams(agent: BaseAgent[Any, Any]) -> AsyncIterator[None]:
-    """Close the agent's event generators in the task that reads them.
+async def _finishing_streams(agent: BaseAgent[Any, Any]) -> AsyncIterator[None]:
+    """Read agentpool's event stream to its end in the task that began it.
 
-    A cancelled turn leaves them half read. The garbage collector would close each in a task of its own, where the
+    A cancelled turn leaves the stream half read. The garbage collector would close it in a task of its own, where the
     cancel scopes inside cannot be left: they would then go on cancelling the task that handles the prompt, and its
-    answer would never be sent. So they are held here and closed, innermost first, where they were opened.
+    answer would never be sent. So the stream is held here and read on; with the flag set it ends by itself at once.
     """
     streams: list[Any] = []
+    original = agent.run_stream
 
-    def held(make: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            stream = make(*args, **kwargs)
-            streams.append(stream)
-            return stream
+    def run_stream(*args: Any, **kwargs: Any) -> Any:
+        stream = original(*args, **kwargs)
+        streams.append(stream)
+        return stream
 
-        return call
-
-    for name in STREAMS:
-        setattr(agent, name, held(getattr(agent, name)))
+    agent.run_stream = run_stream  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        for name in STREAMS:
-            delattr(agent, name)
-        for stream in reversed(streams):
-            with contextlib.suppress(Exception):
-                await stream.aclose()
+        del agent.run_stream
+        for stream in streams:
+            if inspect.getasyncgenstate(stream) != inspect.AGEN_SUSPENDED:
+                continue
+            await _cancel_into(stream, agent)
+
+
+async def _cancel_into(stream: Any, agent: BaseAgent[Any, Any]) -> None:
+    """Have a half-read stream meet the cancellation that hit its reader, and read what it still says."""
+    task = asyncio.current_task()
+    assert task is not None
+    agent._cancelled = True  # noqa: SLF001
+    task.cancel()  # arrives where the stream waits next: at its tool call or its model
+    try:
+        with anyio.move_on_after(FINISH_TIMEOUT):
+            async for _ in stream:
+                pass
+    except (Exception, asyncio.CancelledError):  # noqa: BLE001 - how it ends is of no interest
+        log.debug("a cancelled turn ended badly", exc_info=True)
+    finally:
+        task.uncancel()
