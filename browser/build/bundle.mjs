@@ -10,26 +10,29 @@
  * files that nothing names any more.
  */
 
-import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import path from "node:path";
-import { parseArgs, promisify } from "node:util";
-import zlib from "node:zlib";
+import { parseArgs } from "node:util";
+import { agentBundle } from "./agent.mjs";
 import { frameFiles } from "./frame.mjs";
 import { makeImage, proveSession } from "./image.mjs";
-import { bootModule, compiler } from "./python.mjs";
 import {
-  BuildError,
-  bytes,
-  CACHE,
-  ensureFolder,
-  fileSize,
-  filesBelow,
-  hashFiles,
-  PYODIDE,
-  ROOT,
-  say,
-  sha256,
-} from "./shared.mjs";
+  cached,
+  compilerKey,
+  file,
+  listed,
+  PYODIDE_FILES,
+  putFiles,
+  pyodideVersion,
+  replace,
+  report,
+  siblings,
+  sourceFiles,
+  sourcesHash,
+  tidy,
+} from "./output.mjs";
+import { bootModule, compiler } from "./python.mjs";
+import { BuildError, bytes, fileSize, filesBelow, hashFiles, PYODIDE, ROOT, say, sha256 } from "./shared.mjs";
 import { extraWheels, lockedWheels } from "./wheels.mjs";
 
 /** Source trees of ours that go into the bundle: [folder, place in the zip, what to take]. */
@@ -41,10 +44,6 @@ const SOURCES = [
   ["web/tools", "", (name) => name.includes("/") && /\.(py|json|txt)$/.test(name)],
 ];
 const DEFAULT_SERVERS = { workspace: "sandport_workspace:mcp" };
-/** Files of Pyodide that are copied as they are. */
-const PYODIDE_FILES = { pyodide: "pyodide.mjs", asm: "pyodide.asm.mjs", wasm: "pyodide.asm.wasm" };
-/** Below this many bytes a pre-compressed sibling saves less than it costs. */
-const MIN_COMPRESSED = 2048;
 
 async function main() {
   const { values } = parseArgs({
@@ -69,7 +68,7 @@ async function main() {
   const inputs = sha256(layerKey, JSON.stringify([servers, values["no-image"]]), sourcesKey());
   if (!values.force && isCurrent(runtime, out, inputs)) {
     say("up to date");
-    return;
+    return { out, force: false };
   }
 
   // 1. Bytecode. The wheels' layer is kept in the cache: it changes with the lock, not with our sources.
@@ -78,7 +77,7 @@ async function main() {
     return compiler();
   });
   const layer = await cachedLayer(layerKey, [...locked, ...extra], python);
-  const sources = sourceFiles();
+  const sources = sourceFiles(SOURCES);
   const core = await cached(
     `core-${sha256(compilerKey(), sourcesHash(sources)).slice(0, 24)}.zip`,
     async () => {
@@ -125,6 +124,7 @@ async function main() {
     servers,
     preload,
   });
+  return { out, force: values.force };
 }
 
 function parseServer(text) {
@@ -138,37 +138,12 @@ function lazy(make) {
   return () => (made ??= make());
 }
 
-const pyodideVersion = () => JSON.parse(readFileSync(path.join(PYODIDE, "package.json"), "utf8")).version;
-
-function pyodideKey() {
-  // Sizes stand for contents: the version pins them, and hashing 14 MB would cost half the time of a check.
-  const names = [...Object.values(PYODIDE_FILES), "python_stdlib.zip"];
-  return JSON.stringify([pyodideVersion(), names.map((name) => fileSize(path.join(PYODIDE, name)))]);
-}
-
-/** What decides about bytecode beside its source. */
-function compilerKey() {
-  return sha256(pyodideKey(), readFileSync(path.join(ROOT, "browser/build/compile.py")));
-}
-
-function sourceFiles() {
-  return SOURCES.flatMap(([folder, place, wanted]) =>
-    filesBelow(path.join(ROOT, folder), wanted).map((name) => ({
-      file: path.join(ROOT, folder, name),
-      name: path.posix.join(place, name),
-    })),
-  );
-}
-
-const sourcesHash = (sources) =>
-  sha256(...sources.flatMap(({ file, name }) => [name, "\0", readFileSync(file), "\0"]));
-
 /** All that the output depends on beside wheels and options: our Python, the frame's and worker's code, the build. */
 function sourcesKey() {
   const code = (name) => /\.(ts|mjs|py)$/.test(name);
   const folders = ["browser/src/sandbox", "browser/build"].map((folder) => path.join(ROOT, folder));
   return sha256(
-    sourcesHash(sourceFiles()),
+    sourcesHash(sourceFiles(SOURCES)),
     ...folders.map((folder) => hashFiles(folder, filesBelow(folder, code))),
   );
 }
@@ -185,16 +160,6 @@ function isCurrent(runtime, out, inputs) {
   } catch {
     return false;
   }
-}
-
-async function cached(name, make) {
-  const target = path.join(ensureFolder(CACHE), name);
-  if (!existsSync(target)) {
-    const made = await make();
-    writeFileSync(`${target}.new`, made);
-    renameSync(`${target}.new`, target);
-  }
-  return bytes(target);
 }
 
 async function cachedLayer(key, wheels, python) {
@@ -228,97 +193,14 @@ function packageLock(packages) {
   return { info, packages };
 }
 
-function file(name, data) {
-  const hash = sha256(data);
-  const [stem, ...rest] = name.split(".");
-  const kind = rest.pop();
-  return {
-    name: `${[stem, ...rest].join(".")}.${hash.slice(0, 10)}.${kind}`,
-    size: data.length,
-    sha256: hash,
-    data,
-  };
-}
-
 async function write(out, runtime, files, frame, head) {
-  ensureFolder(runtime);
-  const keep = new Set(["manifest.json"]);
-  for (const [role, { name, data }] of Object.entries(files)) {
-    const target = path.join(runtime, name);
-    if (fileSize(target) !== data.length) {
-      writeFileSync(`${target}.new`, data);
-      renameSync(`${target}.new`, target);
-    }
-    keep.add(name);
-    if (data.length < MIN_COMPRESSED) continue;
-    for (const sibling of await compressed(role, name, data)) {
-      const copy = path.join(runtime, path.basename(sibling));
-      if (fileSize(copy) !== fileSize(sibling)) {
-        writeFileSync(`${copy}.new`, readFileSync(sibling));
-        renameSync(`${copy}.new`, copy);
-      }
-      keep.add(path.basename(copy));
-    }
-  }
-  const manifest = {
-    ...head,
-    files: Object.fromEntries(
-      Object.entries(files).map(([role, { name, size, sha256: hash }]) => [
-        role,
-        { name, size, sha256: hash },
-      ]),
-    ),
-  };
+  putFiles(runtime, files, await siblings(files));
+  const manifest = { ...head, files: listed(files) };
   replace(path.join(out, "sandbox.html"), frame.html);
   replace(path.join(out, "headers.json"), `${JSON.stringify(frame.headers, null, 2)}\n`);
   replace(path.join(runtime, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`);
-  for (const name of readdirSync(runtime)) {
-    if (!keep.has(name)) rmSync(path.join(runtime, name), { recursive: true });
-  }
-  const size = (name) => fileSize(path.join(runtime, name));
-  const raw = Object.values(files).reduce((sum, { size: one }) => sum + one, 0);
-  const small = Object.values(files).reduce(
-    (sum, { name, size: one }) => sum + Math.max(size(`${name}.br`), 0) || one,
-    0,
-  );
-  say(
-    `${path.relative(ROOT, runtime)}: ${Object.keys(files).length} files, ${mega(raw)}, ${mega(small)} compressed`,
-  );
-}
-
-const mega = (size) => `${(size / 1e6).toFixed(1)} MB`;
-
-function replace(target, text) {
-  writeFileSync(`${target}.new`, text);
-  renameSync(`${target}.new`, target);
-}
-
-const brotli = promisify(zlib.brotliCompress);
-const gzip = promisify(zlib.gzip);
-
-/** Paths of the .br and .gz siblings of a file, made once per contents and kept in the cache. */
-async function compressed(role, name, data) {
-  const folder = ensureFolder(path.join(CACHE, "compressed"));
-  const targets = [path.join(folder, `${name}.br`), path.join(folder, `${name}.gz`)];
-  if (targets.some((target) => !existsSync(target))) {
-    say(`compressing ${name} (${mega(data.length)})`);
-    // Quality 9 gives nearly all that 11 gives, in a tenth of the time; an image of 70 MB would take a minute at 9.
-    const quality = role === "image" ? 6 : 9;
-    const params = {
-      [zlib.constants.BROTLI_PARAM_QUALITY]: quality,
-      [zlib.constants.BROTLI_PARAM_LGWIN]: 24,
-      [zlib.constants.BROTLI_PARAM_SIZE_HINT]: data.length,
-    };
-    const results = await Promise.all([
-      brotli(data, { params }),
-      gzip(data, { level: role === "image" ? 6 : 9 }),
-    ]);
-    for (const [index, result] of results.entries()) {
-      writeFileSync(`${targets[index]}.new`, result);
-      renameSync(`${targets[index]}.new`, targets[index]);
-    }
-  }
-  return targets;
+  tidy(runtime, manifest);
+  report(runtime, files);
 }
 
 function fail(error) {
@@ -329,4 +211,6 @@ function fail(error) {
 }
 
 process.on("uncaughtException", fail);
-main().then(() => process.exit(0), fail);
+main()
+  .then(agentBundle)
+  .then(() => process.exit(0), fail);

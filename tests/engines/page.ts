@@ -254,6 +254,7 @@ const CHECKS: Record<string, (world: World, settings: Settings) => Promise<strin
 
   async "nothing gets out: network, storage, processes, code from text"({ user }) {
     const result = await user.call("attack", { origin: location.origin });
+    check(!result.isError, text(result));
     const seen = JSON.parse(text(result)) as Record<string, string>;
     const open = Object.entries(seen).filter(([, what]) => what === "OPEN");
     check(open.length === 0 && Object.keys(seen).length > 15, JSON.stringify(seen));

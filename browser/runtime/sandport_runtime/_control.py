@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from fastmcp import FastMCP
+
 from sandport import LocalError, MountError, ToolHost
 from sandport.host import TIME_LIMIT
-
 from sandport_runtime._channel import PortChannel
 from sandport_runtime._files import ArchiveError, mount_zip
 from sandport_runtime._tools import LoadError, UserTools
@@ -69,7 +69,7 @@ class Control:
         for name, server in {**servers, USER: self._user.server}.items():
             try:
                 self._host.mount(server, name=name)
-            except Exception as exc:  # noqa: BLE001 - one bad server harms only itself
+            except Exception as exc:
                 self._failures[name] = str(exc)
             else:
                 self._servers[name] = server
@@ -133,7 +133,7 @@ class Control:
                 # A copy into Python's memory: the page's buffer goes away with the message.
                 request["data"] = data.to_bytes() if hasattr(data, "to_bytes") else bytes(data)
             value = await op(**request)
-        except Exception as exc:  # noqa: BLE001 - every request is answered
+        except Exception as exc:
             known = isinstance(exc, (ArchiveError, LoadError, LocalError, MountError, ValueError))
             message = str(exc) if known else f"{type(exc).__name__}: {exc}"
             self._event({"seq": seq, "ok": False, "error": {"message": message, "type": type(exc).__name__}})
@@ -154,7 +154,7 @@ class Control:
     async def _serve(self, channel: PortChannel, prefix: str) -> None:
         try:
             await self._host.serve(channel, id_prefix=prefix)
-        except Exception as exc:  # noqa: BLE001 - the next lane must be served all the same
+        except Exception as exc:
             self._raw_log("stderr", f"the lane {prefix!r} failed: {type(exc).__name__}: {exc}\n")
             channel.close()
 
@@ -171,9 +171,7 @@ class Control:
 
     async def _adopt(self, connections: list[dict[str, Any]]) -> None:
         for connection in connections:
-            await self._host.adopt(
-                connection["connectionId"], connection["serverId"], connection.get("initialize")
-            )
+            await self._host.adopt(connection["connectionId"], connection["serverId"], connection.get("initialize"))
 
     async def _mount_zip(self, path: str, data: bytes, replace: bool) -> dict[str, int]:
         files, size = mount_zip(path, data, replace=replace)

@@ -83,9 +83,7 @@ class SandboxLoop(WebLoop):
 
     # -- scheduling
 
-    def call_soon(
-        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
         """As `asyncio.loop.call_soon`."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
@@ -159,6 +157,7 @@ class SandboxLoop(WebLoop):
                     handle = ready.popleft()
                     if not handle._cancelled:  # type: ignore[attr-defined]
                         self._run_handle(handle)
+                    del handle
                     if self.time() >= end:
                         return
                 self._collect_due()
@@ -198,6 +197,9 @@ class SandboxLoop(WebLoop):
                 self._keyboard_interrupt_handler()
             else:
                 self._report(exc, handle, "KeyboardInterrupt left a callback; the sandbox goes on")
+        finally:
+            # An exception's frames lead back here: they must not keep the handle, and with it the task, alive.
+            del handle
 
     def _report(self, exc: BaseException, handle: asyncio.Handle, message: str) -> None:
         self.call_exception_handler({"message": message, "exception": exc, "handle": handle})

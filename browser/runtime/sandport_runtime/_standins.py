@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 __all__ = ["Unavailable", "install"]
 
@@ -55,8 +55,8 @@ def _named(module: str, name: str) -> Any:
 class _Module(ModuleType):
     """A module in which every public name exists."""
 
-    __path__: list[str] = []
-    __all__: list[str] = []
+    __path__: ClassVar[list[str]] = []
+    __all__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

@@ -14,6 +14,7 @@ from contextvars import Context
 from typing import Any, Final
 
 from fastmcp.server.dependencies import fastmcp_request_ctx
+
 from sandport import current_call
 from sandport.host import CallInfo
 

@@ -88,7 +88,7 @@ def prepare(servers: Mapping[str, str] = DEFAULT_SERVERS) -> None:
         module, _, attribute = target.partition(":")
         try:
             prepared.servers[name] = getattr(importlib.import_module(module), attribute or "mcp")
-        except Exception as exc:  # noqa: BLE001 - one bad server harms only itself
+        except Exception as exc:
             prepared.failures[name] = f"{type(exc).__name__}: {exc}"
     _prepared = prepared
 
@@ -104,8 +104,8 @@ def start(host: Host, config_text: str) -> Control:
         The control, whose `receive(text)` and `control(text, data)` the worker calls with what comes from the page.
     """
     from pyodide.ffi import create_proxy
-    from sandport.host import TIME_LIMIT
 
+    from sandport.host import TIME_LIMIT
     from sandport_runtime._control import Control
     from sandport_runtime._fresh import refresh
     from sandport_runtime._loop import SandboxLoop
