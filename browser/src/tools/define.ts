@@ -91,10 +91,18 @@ const NO_ARGUMENTS: JsonSchema = { type: "object", properties: {} };
 
 /**
  * A schema in the form that the MCP SDK takes.
- * @throws {LocalError} a Standard Schema that cannot say its JSON Schema; the text says what to wrap it in.
+ * @throws {LocalError} a Standard Schema that cannot say its JSON Schema (the text says what to wrap it in), or a schema
+ *   whose instances are no objects.
  */
 export function schemaOf(tool: string, schema: AnySchema | JsonSchema = NO_ARGUMENTS): AnySchema {
-  if (!("~standard" in schema)) return fromJsonSchema({ type: "object", ...schema });
+  if (!("~standard" in schema)) {
+    if (schema.type !== undefined && schema.type !== "object") {
+      throw new LocalError(
+        `the input of the tool '${tool}' is of type ${schema.type}: MCP passes objects only`,
+      );
+    }
+    return fromJsonSchema({ type: "object", ...schema });
+  }
   const standard: unknown = schema["~standard"];
   if (isObject(standard) && isObject(standard["jsonSchema"])) return schema as AnySchema;
   const vendor = isObject(standard) ? String(standard["vendor"]) : "unknown";

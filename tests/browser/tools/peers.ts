@@ -1,8 +1,9 @@
 /** Real peers for the tool server: the official TypeScript SDK in memory, and Sandport's Python agent side. */
 
 import { type ChildProcess, spawn } from "node:child_process";
+import path from "node:path";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
+
 import {
   type AnyMessage,
   agent,
@@ -88,7 +89,7 @@ class LineChannel extends BaseChannel {
   }
 }
 
-const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
+const ROOT = path.resolve(import.meta.dirname, "../../..");
 
 /** Runs caller.py behind a port; resolves to what it reports. */
 export function pythonAgent(dialects: readonly string[], lend: (port: Port) => Promise<string>) {
@@ -97,8 +98,8 @@ export function pythonAgent(dialects: readonly string[], lend: (port: Port) => P
     const port = new Port(ours);
     lend(port).then((serverId) => {
       const child = spawn(
-        `${ROOT}.venv/bin/python`,
-        [`${ROOT}tests/browser/tools/caller.py`, serverId, ...dialects],
+        path.join(ROOT, ".venv/bin/python"),
+        [path.join(import.meta.dirname, "caller.py"), serverId, ...dialects],
         { stdio: ["pipe", "pipe", "pipe"] },
       );
       let errors = "";

@@ -1,4 +1,5 @@
 // @vitest-environment happy-dom
+// @vitest-environment-options { "url": "https://shop.example/" }
 /** What a page registers with its model context reaches the agent, live, with its origin in the question. */
 
 import { cleanupWebMCPPolyfill, initializeWebMCPPolyfill } from "@mcp-b/webmcp-polyfill";
@@ -18,8 +19,9 @@ interface Registration {
 /** Registers a tool as a library on the page would; returns the way to take it back. */
 async function register(tool: Registration): Promise<() => void> {
   const life = new AbortController();
+  // happy-dom's `document` fails the polyfill's brand check; the example in Chromium goes through it.
   const context = (
-    document as unknown as { modelContext: { registerTool(...args: unknown[]): Promise<void> } }
+    navigator as unknown as { modelContext: { registerTool(...args: unknown[]): Promise<void> } }
   ).modelContext;
   await context.registerTool(tool, { signal: life.signal });
   return () => life.abort();
@@ -147,15 +149,13 @@ describe("lendWebMcp with the polyfill", () => {
   });
 
   it("names a tool that cannot be lent, and lends the others", async () => {
-    await register({
-      ...title,
-      name: "broken",
-      inputSchema: { type: "object", properties: { a: { $ref: "#/nowhere" } } },
-    });
+    await register({ ...title, name: "broken", inputSchema: { type: "array" } });
     await register(title);
     const { problems, call } = await lend(() => "once");
     expect(await call("page-title")).toEqual(['{"title":"Shop"}', false]);
-    expect(problems.length).toBeLessThanOrEqual(1);
+    expect(problems).toEqual([
+      "the tool 'broken' cannot be lent: the input of the tool 'broken' is of type array: MCP passes objects only",
+    ]);
   });
 
   it("hands errors of a tool to the agent", async () => {
