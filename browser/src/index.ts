@@ -24,6 +24,8 @@ export { messagePortChannel } from "./channel-messageport.ts";
 export type { WebSocketChannelOptions } from "./channel-websocket.ts";
 export { MAX_TEXT_LENGTH, OPEN_TIMEOUT_MS, webSocketChannel } from "./channel-websocket.ts";
 export { memberText } from "./json-text.ts";
+export { type Lending, type LendOptions, lend, type ToolProvider } from "./lend.ts";
+export { type LendOverWebSocketOptions, lendOverWebSocket } from "./lend-websocket.ts";
 export { Port, type PortOptions, type Traffic } from "./port.ts";
 export type { Delivery, Destination, DropReason, LiveConnection, PortLimits } from "./port-core.ts";
 export { PORT_LIMITS, PortCore } from "./port-core.ts";
