@@ -29,7 +29,7 @@ from sandport.rpc import Inbound
 from sandport_native.agentpool.current import CURRENT_SESSION
 from sandport_native.agentpool.outer import AgentpoolOuter
 from sandport_native.agentpool.servers import Failure, PageServers
-from sandport_native.agentpool.streams import REQUEST_ID_KEY
+from sandport_native.agentpool.streams import REQUEST_ID_KEY, LaneOrder
 
 if TYPE_CHECKING:
     from acp.agent.connection import AgentSideConnection
@@ -73,10 +73,11 @@ class SandportAgent(AgentPoolACPAgent):
         self._inbound: dict[Any, Inbound] = {}
         self._notices: dict[str, list[Failure]] = {}
 
-    def bind(self, connection: AgentSideConnection) -> None:
+    def bind(self, connection: AgentSideConnection, order: LaneOrder) -> None:
         """Wrap the connection's handler. Once, right after the connection was made."""
         rpc = connection._conn  # noqa: SLF001
-        self.mcp = AcpMcpConnectionManager(AgentpoolOuter(rpc))
+        self._order = order
+        self.mcp = AcpMcpConnectionManager(AgentpoolOuter(rpc, order))
         self.servers = PageServers(self.mcp, self.mcp_timeout)
         self._inner: Handler = rpc._handler  # noqa: SLF001
         rpc._handler = self._handle  # noqa: SLF001
@@ -134,11 +135,15 @@ class SandportAgent(AgentPoolACPAgent):
     async def _mcp(self, method: str, params: Any, is_notification: bool) -> Any:
         if not self.mcp_over_acp:
             raise RequestError.method_not_found(method)
-        if is_notification:
+        if is_notification and method.removeprefix("_") == "mcp/message":
             try:
                 self.mcp.handle_notification(method, params)
             except PeerError as exc:
                 log.debug("dropped %s: %s", method, exc)
+            finally:
+                self._order.handled()
+            return None
+        if is_notification:
             return None
         inbound = Inbound(None, method, params)
         request_id = params.pop(REQUEST_ID_KEY, None) if isinstance(params, dict) else None

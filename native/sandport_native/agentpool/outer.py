@@ -14,16 +14,23 @@ from acp.connection import Connection
 from acp.exceptions import RequestError
 
 from sandport.errors import ChannelClosed, PeerError
+from sandport_native.agentpool.streams import LaneOrder
 
 CANCEL_TIMEOUT = 1.0
 """Seconds to write the cancellation; a client that reads nothing must not hold up the one who gives up."""
 
 
 class AgentpoolOuter:
-    """`sandport.rpc.AcpOuter` over an `acp.connection.Connection`."""
+    """`sandport.rpc.AcpOuter` over an `acp.connection.Connection`.
 
-    def __init__(self, connection: Connection) -> None:
+    Args:
+        connection: agentpool's.
+        order: of its input; answers wait for what came before them.
+    """
+
+    def __init__(self, connection: Connection, order: LaneOrder) -> None:
         self._connection = connection
+        self._order = order
 
     async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
         """See `sandport.rpc.AcpOuter.request`."""
@@ -31,7 +38,9 @@ class AgentpoolOuter:
         request_id = self._connection._next_request_id  # noqa: SLF001
         try:
             with anyio.fail_after(timeout):
-                return await self._connection.send_request(method, params)
+                result = await self._connection.send_request(method, params)
+                await self._order.caught_up()
+                return result
         except RequestError as exc:
             raise PeerError(exc.code, str(exc), exc.data) from exc
         except TimeoutError:

@@ -107,7 +107,7 @@ async def _serve(options: ServeOptions, stdout: Any) -> int:
 
         connection = AgentSideConnection(make, stdout, stdin)
         (agent,) = agents
-        agent.bind(connection)
+        agent.bind(connection, stdin.order)
         ended = asyncio.create_task(stdin.ended.wait())
         stop = asyncio.create_task(stopping.wait())
         await asyncio.wait([ended, stop], return_when=asyncio.FIRST_COMPLETED)

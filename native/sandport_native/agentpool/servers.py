@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import anyio
-
 from sandport.agent import AcpMcpConnectionManager, AcpMCPServerConfig, AcpMcpTransport
 from sandport_native.agentpool.current import CURRENT_SESSION
 from sandport_native.agentpool.provider import PageProvider
@@ -193,10 +191,16 @@ def _changing(manager: MCPManager) -> Iterator[None]:
 
 
 def _root_cause(error: BaseException) -> str:
-    while (inner := error.__cause__ or error.__context__) is not None:
-        error = inner
-    if isinstance(error, BaseExceptionGroup):
-        return _root_cause(error.exceptions[0])
-    if isinstance(error, TimeoutError | anyio.get_cancelled_exc_class()):
+    """The innermost reason of an error that came through several layers."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        elif error.__cause__ is not None:
+            error = error.__cause__
+        elif error.__context__ is not None and not error.__suppress_context__:
+            error = error.__context__
+    if isinstance(error, TimeoutError | asyncio.CancelledError):
         return "the page did not answer in time"
     return str(error) or type(error).__name__

@@ -29,26 +29,30 @@ REQUEST_ID_KEY = "_sandportRequestId"
 """Under this key `repair` hands a request's outer id to the handler, which agentpool calls without it."""
 
 
-def repair(line: bytes) -> bytes:
+def repair(line: bytes) -> tuple[bytes, bool]:
     """One incoming message as stock agentpool needs it.
 
     - An error without `data` is taken by agentpool for success(None): it gets `data: null`.
     - A response whose result is no object would fail an assertion and hang its caller: it becomes an error.
     - The handler of a request is not told its id, but must know it to obey a cancellation: for `mcp/message` it is
       added to the params.
+
+    Returns the message, and whether it is a notification of the mcp lane.
     """
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
-        return line
+        return line, False
     if not isinstance(message, dict):
-        return line
-    changed = _repair_response(message) if "method" not in message else _repair_request(message)
-    return (
-        json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-        if changed
-        else line
-    )
+        return line, False
+    if "method" not in message:
+        changed, notification = _repair_response(message), False
+    else:
+        lane = message["method"] in ("mcp/message", "_mcp/message")
+        changed, notification = lane and _repair_request(message), lane and "id" not in message
+    if not changed:
+        return line, notification
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"), notification
 
 
 def _repair_response(message: dict[str, Any]) -> bool:
@@ -72,7 +76,7 @@ def _repair_response(message: dict[str, Any]) -> bool:
 
 
 def _repair_request(message: dict[str, Any]) -> bool:
-    if message["method"] not in ("mcp/message", "_mcp/message") or "id" not in message:
+    if "id" not in message:
         return False
     if not isinstance(message.get("params"), dict):
         message["params"] = {}
@@ -80,15 +84,45 @@ def _repair_request(message: dict[str, Any]) -> bool:
     return True
 
 
+class LaneOrder:
+    """Keeps answers behind the notifications that came before them.
+
+    agentpool resolves an answer while it reads it, but gives each notification a task of its own, so a tool's last
+    progress would be overtaken by the tool's result and lost.
+    """
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._handled = 0
+
+    def saw(self) -> None:
+        """A notification of the lane was read."""
+        self._seen += 1
+
+    def handled(self) -> None:
+        """A notification of the lane reached its connection."""
+        self._handled += 1
+
+    async def caught_up(self) -> None:
+        """Wait until all that was read so far has been handled. Its tasks are scheduled: turns of the loop suffice."""
+        seen = self._seen
+        while self._handled < seen:
+            await anyio.lowlevel.checkpoint()
+        for _ in range(3):  # the callbacks that the last one started
+            await anyio.lowlevel.checkpoint()
+
+
 class StdinStream(ByteReceiveStream):
     """Reads stdin in a daemon thread, so that a blocked read never holds up the end of the process.
 
     Attributes:
         ended: set when stdin has ended.
+        order: told of each notification of the lane.
     """
 
     def __init__(self) -> None:
         self.ended = anyio.Event()
+        self.order = LaneOrder()
         self._chunks: deque[bytes] = deque()
         self._arrived = anyio.Event()
         self._slots = threading.Semaphore(READ_AHEAD)
@@ -130,7 +164,10 @@ class StdinStream(ByteReceiveStream):
             self._slots.release()
             for event in self._splitter.feed(data):
                 if isinstance(event, Line):
-                    self._rest += repair(event.data) + b"\n"
+                    line, notification = repair(event.data)
+                    if notification:
+                        self.order.saw()
+                    self._rest += line + b"\n"
                 else:
                     print(f"sandport: {event}", file=sys.stderr, flush=True)
         data, self._rest = self._rest[:max_bytes], self._rest[max_bytes:]
