@@ -48,6 +48,9 @@ MAX_NOTIFICATIONS: Final = 1024
 """Notifications of the peer whose handlers still run, a connection: a server that floods a client which is busy meets
 it, in place of eating the memory."""
 
+PROGRESS_TIMEOUT: Final = 1.0
+"""Seconds a result waits for the callbacks of the progress that came before it."""
+
 
 @dataclass(kw_only=True, frozen=True)
 class AcpTransportContext(TransportContext):
@@ -139,6 +142,32 @@ class AcpRequestContext:
         await self.notify("notifications/progress", params)
 
 
+@dataclass(eq=False, slots=True)
+class _Progress:
+    """Who hears of a call's progress, one message after the other."""
+
+    callback: ProgressFnT
+    turn: anyio.Lock = field(default_factory=anyio.Lock)
+
+    async def report(self, params: dict[str, Any]) -> None:
+        progress, total, message = params.get("progress"), params.get("total"), params.get("message")
+        async with self.turn:
+            try:
+                await self.callback(
+                    float(progress),  # type: ignore[arg-type]
+                    float(total) if isinstance(total, (int, float)) else None,
+                    message if isinstance(message, str) else None,
+                )
+            except Exception:
+                logger.exception("a progress callback failed")
+
+    async def settle(self) -> None:
+        """Wait for what is being reported, so that the result does not overtake it."""
+        with anyio.move_on_after(PROGRESS_TIMEOUT):
+            async with self.turn:
+                pass
+
+
 class McpConnection:
     """An MCP `Dispatcher` whose messages travel as `mcp/message`.
 
@@ -170,7 +199,7 @@ class McpConnection:
         self._calls: set[anyio.CancelScope] = set()
         self._work: set[Inbound] = set()
         self._active: set[str] = set()
-        self._progress: dict[str | int, ProgressFnT] = {}
+        self._progress: dict[str | int, _Progress] = {}
         self._next_token = 0
         self._notifications = 0
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -217,7 +246,10 @@ class McpConnection:
         self._active.add(request_id)
         try:
             with scope:
-                return self.dialect.read_result(await self._outer.request(out.method, out.params, timeout=timeout))
+                result = await self._outer.request(out.method, out.params, timeout=timeout)
+                if token is not None:
+                    await self._progress[token].settle()
+                return self.dialect.read_result(result)
         except PeerError as error:
             raise MCPError(code=error.code, message=error.message, data=error.data) from None
         except TimeoutError:
@@ -242,7 +274,7 @@ class McpConnection:
                 self._next_token += 1
             token, self._next_token = self._next_token, self._next_token + 1
             params["_meta"] = {**(params.get("_meta") or {}), "progressToken": token}
-        self._progress[token] = on_progress
+        self._progress[token] = _Progress(on_progress)
         return params, token
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
@@ -348,9 +380,9 @@ class McpConnection:
             return
         if method == "notifications/progress" and params is not None:
             token, progress = params.get("progressToken"), params.get("progress")
-            callback = self._progress.get(token) if isinstance(token, (str, int)) and is_id(token) else None
-            if callback is not None and isinstance(progress, (int, float)) and not isinstance(progress, bool):
-                self._handle(self._report, callback, progress, params)
+            listener = self._progress.get(token) if isinstance(token, (str, int)) and is_id(token) else None
+            if listener is not None and isinstance(progress, (int, float)) and not isinstance(progress, bool):
+                self._handle(listener.report, params)
         if not run_notify_intercept(self._intercept, method, params):
             self._handle(self._notification, method, params)
 
@@ -364,17 +396,6 @@ class McpConnection:
             await handler(*args)
         finally:
             self._notifications -= 1
-
-    async def _report(self, callback: ProgressFnT, progress: float, params: dict[str, Any]) -> None:
-        total, message = params.get("total"), params.get("message")
-        try:
-            await callback(
-                float(progress),
-                float(total) if isinstance(total, (int, float)) else None,
-                message if isinstance(message, str) else None,
-            )
-        except Exception:
-            logger.exception("a progress callback failed")
 
     async def _notification(self, method: str, params: dict[str, Any] | None) -> None:
         assert self._on_notify is not None
