@@ -114,6 +114,12 @@ export async function frameFiles() {
       ].join(", "),
       ...common,
     },
+    // A worker has the policy it is served with, not the page's: this one carries the in-page agent's requests.
+    "/agent/relay.js": {
+      "Content-Security-Policy": "default-src 'none'; connect-src http: https:",
+      "Cross-Origin-Resource-Policy": "same-origin",
+      ...common,
+    },
     "/sandbox.html": {
       "Content-Security-Policy": ["sandbox allow-scripts", ...core, "frame-ancestors 'self'"].join("; "),
       "Connection-Allowlist": "();webrtc=block",

@@ -14,6 +14,7 @@ import { storedEntries } from "./zip.ts";
 /** Where the bundle lies in the sandbox's file system. */
 export const SITE = "/sandport/site.zip";
 export const CORE = "/sandport/core.zip";
+export const EXTRA = "/sandport/extra.zip";
 export const NATIVE = "/sandport/native";
 
 /**
@@ -35,6 +36,8 @@ export interface BootFiles {
   readonly preload: readonly string[];
   /** Packages that the bundle holds, in the form of Pyodide's lock file. */
   readonly lock: string;
+  /** Bytecode of further wheels, one zip on sys.path. */
+  readonly extra?: Uint8Array<ArrayBuffer>;
   /** A memory image; without it Python starts from nothing. */
   readonly image?: Uint8Array<ArrayBuffer>;
 }
@@ -117,7 +120,7 @@ export async function bootPyodide(options: BootOptions): Promise<PyodideAPI> {
 const SET_PATH = `
 import sys
 sys.path[:] = [p for p in sys.path if p] + ["${CORE}/standins"]
-sys.path[1:1] = ["${CORE}", "${SITE}", "${NATIVE}"]
+sys.path[1:1] = ["${CORE}", "${EXTRA}", "${SITE}", "${NATIVE}"]
 `;
 
 /** Puts the deadline where Pyodide looks for signals; after every load, as an image does not hold it. */
@@ -180,6 +183,7 @@ async function placeFiles(module: EmscriptenModule, files: BootFiles): Promise<v
   module.FS.mkdirTree(NATIVE);
   module.FS.writeFile(SITE, files.site, { canOwn: true });
   module.FS.writeFile(CORE, files.core, { canOwn: true });
+  if (files.extra) module.FS.writeFile(EXTRA, files.extra, { canOwn: true });
   const entries = storedEntries(files.native);
   const made = new Set<string>();
   for (const [path, bytes] of entries) {

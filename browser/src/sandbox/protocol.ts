@@ -20,6 +20,8 @@ export interface BootParcel {
   readonly core: ArrayBuffer;
   readonly native: ArrayBuffer;
   readonly lock: ArrayBuffer;
+  /** Wheels on top of the bundle's: the in-page agent's. */
+  readonly extra?: ArrayBuffer;
   readonly image?: ArrayBuffer;
 }
 
@@ -33,6 +35,8 @@ export interface BootConfig {
   readonly preload: readonly string[];
   /** Environment of Python. */
   readonly environ: Record<string, string>;
+  /** The Python module that serves the port; by default the sandbox's own. */
+  readonly module?: string;
 }
 
 /** The one message from the page to the frame; the ports travel beside it. */

@@ -24,6 +24,7 @@ interface RuntimeControl {
 /** Characters a second that are passed on from the raw file descriptors. */
 const RAW_PER_SECOND = 65_536;
 const LOCAL = "https://sandport.invalid/";
+const RUNTIME = "sandport_runtime.boot";
 
 const scope = self as unknown as {
   onmessage: ((event: MessageEvent<WorkerStart>) => void) | null;
@@ -61,6 +62,7 @@ async function serve({ parcel, config, signal }: WorkerStart, port: MessagePort)
         native: new Uint8Array(parcel.native),
         preload: config.preload,
         lock: new TextDecoder().decode(parcel.lock),
+        ...(parcel.extra ? { extra: new Uint8Array(parcel.extra) } : {}),
         ...(image ? { image } : {}),
       },
       loadPyodide,
@@ -73,7 +75,7 @@ async function serve({ parcel, config, signal }: WorkerStart, port: MessagePort)
     });
     restoreFetch();
     enter("modules");
-    const runtime = pyodide.pyimport("sandport_runtime.boot") as unknown as RuntimeModule;
+    const runtime = pyodide.pyimport(config.module ?? RUNTIME) as unknown as RuntimeModule;
     if (!image) {
       const servers = pyodide.toPy(config.servers);
       runtime.prepare(servers);
