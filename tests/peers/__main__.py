@@ -7,13 +7,13 @@ import logging
 import sys
 
 import anyio
-from tests.peers import install, ts
+from tests.peers import agentpool, install, python_sdk, recorded, ts
 from tests.peers.suite import Outcome, Suite, run, table
 
 
 def suites() -> list[Suite]:
     """Every suite there is."""
-    return [*ts.agents(), *ts.providers(), *ts.legacy()]
+    return [*ts.agents(), *ts.providers(), *python_sdk.suites(), *agentpool.suites(), *ts.legacy(), *recorded.suites()]
 
 
 async def _all(chosen: list[Suite]) -> list[Outcome]:

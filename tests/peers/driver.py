@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 from acp.exceptions import RequestError
 from acp.helpers import text_block
+from acp.schema import AllowedOutcome, RequestPermissionResponse
 from tests.peers.channels import Exchange, recorded
 from tests.peers.tools import NAME, Tools
 
@@ -49,6 +50,9 @@ class AgentPeer:
     _keys: Any = field(default_factory=count)
     _do: Any = None
     _prompt: Any = None
+    _cancel: Any = None
+    questions: list[Any] = field(default_factory=list)
+    """Titles of what the agent asked the client."""
 
     @property
     def stateless(self) -> bool:
@@ -70,6 +74,17 @@ class AgentPeer:
         await self._prompt(json.dumps({"op": op, **arguments}))
         texts = [update["content"]["text"] for update in self.updates if "content" in update]
         return json.loads("".join(texts))
+
+    async def say(self, text: str) -> str:
+        """A prompt in plain words; what the agent answered."""
+        self.updates.clear()
+        await self._prompt(text)
+        chunks = (update for update in self.updates if update["sessionUpdate"] == "agent_message_chunk")
+        return "".join(update["content"]["text"] for update in chunks)
+
+    async def cancel(self) -> None:
+        """`session/cancel`."""
+        await self._cancel()
 
     def where(self) -> dict[str, Any]:
         """How a request of the agent says whom it is for."""
@@ -109,13 +124,19 @@ def result_of(outcome: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Client:
-    """The SDK's `Client`: keeps updates, refuses the rest."""
+    """The SDK's `Client`: keeps updates, permits what it is asked for, refuses the rest."""
 
-    def __init__(self, updates: list[dict[str, Any]]) -> None:
+    def __init__(self, updates: list[dict[str, Any]], questions: list[Any]) -> None:
         self._updates = updates
+        self._questions = questions
 
     async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
         self._updates.append(update.model_dump(by_alias=True, mode="json", exclude_none=True))
+
+    async def request_permission(self, tool_call: Any, options: list[Any], **_: Any) -> RequestPermissionResponse:
+        self._questions.append(tool_call.title)
+        chosen = AllowedOutcome(outcome="selected", option_id=options[0].option_id)
+        return RequestPermissionResponse(outcome=chosen)
 
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         raise RequestError.method_not_found(method)
@@ -136,7 +157,7 @@ async def drive(
     async with ToolHost(limits=limits) as host:
         host.mount(tools.server)
         peer = AgentPeer(tools, host, exchange, dialect)
-        client: Any = _Client(peer.updates)
+        client: Any = _Client(peer.updates, peer.questions)
         async with acp_client(recorded(channel, exchange), client, host) as acp:
             await acp.initialize()
             session = await acp.new_session("/project")
@@ -147,9 +168,12 @@ async def drive(
 
             async def prompt(text: str) -> None:
                 answer = await acp.connection.prompt(prompt=[text_block(text)], session_id=session.session_id)
-                assert answer.stop_reason == "end_turn"
+                assert answer.stop_reason in ("end_turn", "cancelled")
 
-            peer._do, peer._prompt = do, prompt
+            async def cancel() -> None:
+                await acp.connection.cancel(session_id=session.session_id)
+
+            peer._do, peer._prompt, peer._cancel = do, prompt, cancel
             yield peer
 
 
