@@ -1,0 +1,62 @@
+#!/usr/bin/env node
+/**
+ * Makes the folder of the npm package: compiled modules with types, the command, and the bundle in assets/.
+ *
+ *     node browser/build/package.mjs [--out DIR]      then: npm pack DIR, or npm publish DIR
+ *
+ * Invariant: what is packed was made from the sources just now. The memory image and the pre-compressed siblings stay out:
+ * they are four fifths of the bundle's bytes, and a build of one's own makes them.
+ */
+
+import { execFileSync } from "node:child_process";
+import { copyFileSync, cpSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { parseArgs } from "node:util";
+import { ensureFolder, filesBelow, ROOT, say } from "./shared.mjs";
+
+const { values } = parseArgs({
+  options: { out: { type: "string", default: path.join(ROOT, ".cache", "package") } },
+});
+const out = path.resolve(values.out);
+const dist = path.join(ROOT, "dist");
+const from = (...parts) => path.join(ROOT, "browser", ...parts);
+const run = (...args) => execFileSync(process.execPath, args, { cwd: ROOT, stdio: "inherit" });
+
+if (!existsSync(path.join(dist, "runtime", "manifest.json"))) run("browser/build/bundle.mjs", "--no-image");
+
+rmSync(out, { recursive: true, force: true });
+const runtime = ensureFolder(path.join(out, "assets", "runtime"));
+for (const project of ["tsconfig.json", "tsconfig.node.json"].map((name) => from(name)).filter(existsSync)) {
+  const place = project.endsWith("node.json") ? ["dist", "node"] : ["dist"];
+  const options = ["--composite", "false", "--incremental", "false", "--outDir", path.join(out, ...place)];
+  run(path.join(ROOT, "node_modules", "typescript", "bin", "tsc"), "-p", project, ...options);
+}
+
+// Source maps hold their sources; the compiler's way to them leads through this machine's folders.
+for (const name of filesBelow(path.join(out, "dist"), (file) => file.endsWith(".js.map"))) {
+  const file = path.join(out, "dist", name);
+  const map = JSON.parse(readFileSync(file, "utf8"));
+  map.sources = [`${path.basename(name, ".js.map")}.ts`];
+  writeFileSync(file, JSON.stringify(map));
+}
+
+const manifest = JSON.parse(readFileSync(path.join(dist, "runtime", "manifest.json"), "utf8"));
+const { image: _, ...files } = manifest.files;
+for (const { name } of Object.values(files)) {
+  copyFileSync(path.join(dist, "runtime", name), path.join(runtime, name));
+}
+writeFileSync(path.join(runtime, "manifest.json"), `${JSON.stringify({ ...manifest, files }, null, 2)}\n`);
+for (const name of ["sandbox.html", "headers.json"]) {
+  copyFileSync(path.join(dist, name), path.join(out, "assets", name));
+}
+
+if (existsSync(from("bin"))) cpSync(from("bin"), path.join(out, "bin"), { recursive: true });
+copyFileSync(from("README.md"), path.join(out, "README.md"));
+copyFileSync(path.join(ROOT, "LICENSE"), path.join(out, "LICENSE"));
+// The workspace itself is private, so that nobody publishes it without what is made here.
+const { private: __, ...about } = JSON.parse(readFileSync(from("package.json"), "utf8"));
+writeFileSync(path.join(out, "package.json"), `${JSON.stringify(about, null, 2)}\n`);
+const size = Object.values(files).reduce((sum, file) => sum + file.size, 0);
+say(
+  `${path.relative(ROOT, out)}: the package ${about.name} ${about.version}, with ${(size / 1e6).toFixed(1)} MB of bundle`,
+);
