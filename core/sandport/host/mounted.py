@@ -42,6 +42,10 @@ __all__ = ["LIST_KINDS", "ListKind", "MountedServer"]
 
 logger = logging.getLogger(__name__)
 
+OWN_LIMIT_AGE: Final = 1.0
+"""Seconds for which a tool's own `timeout` is remembered. FastMCP's look-up takes a tenth of a small call's time; a
+tool that is replaced without a word to the host gets its new limit this much later."""
+
 _CHANGED: Final[dict[str, type[ToolsListChanged | PromptsListChanged | ResourcesListChanged]]] = {
     "tools": ToolsListChanged,
     "prompts": PromptsListChanged,
@@ -94,6 +98,7 @@ class MountedServer:
         self._time_limits = dict(time_limits)
         self._limits = limits
         self._inline = inline
+        self._own_limits: dict[str, tuple[float | None, float]] = {}
         self._places = anyio.Semaphore(limits.max_active_requests)
         self._waiting = 0
         self._listening = 0
@@ -139,6 +144,7 @@ class MountedServer:
 
     async def publish(self, kind: ListKind) -> None:
         """Tell `subscriptions/listen` streams that a list changed."""
+        self._own_limits.clear()
         await self._bus.publish(_CHANGED[kind]())
 
     # -- requests -------------------------------------------------------------------------------------------
@@ -280,11 +286,14 @@ class MountedServer:
     async def _limit_of(self, name: Any) -> float | None:
         if name in self._time_limits:
             return self._time_limits[name]
-        if isinstance(name, str) and (find := getattr(self.server, "get_tool", None)) is not None:
-            own: float | None = getattr(await find(name), "timeout", None)
-            if own is not None:
-                return own
-        return self._time_limit
+        if not isinstance(name, str) or (find := getattr(self.server, "get_tool", None)) is None:
+            return self._time_limit
+        now = anyio.current_time()
+        own, until = self._own_limits.get(name, (None, now))
+        if until <= now and (tool := await find(name)) is not None:
+            own = getattr(tool, "timeout", None)
+            self._own_limits[name] = own, now + OWN_LIMIT_AGE
+        return self._time_limit if own is None else own
 
     async def _has_tool(self, name: str) -> bool:
         find = getattr(self.server, "get_tool", None)
