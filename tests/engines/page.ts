@@ -41,7 +41,9 @@ interface World {
   readonly workspace: Connection;
 }
 
-const TIME_LIMIT = 1.5;
+/** Seconds; generous, as machines that test are busy. */
+const TIME_LIMIT = 2.5;
+const HANG_LIMIT = 7;
 
 function check(condition: unknown, what: string): asserts condition {
   if (!condition) throw new Error(what);
@@ -71,7 +73,7 @@ async function makeWorld(settings: Settings, options: SandboxOptions = {}): Prom
   const sandbox = createSandbox({
     base: "/",
     timeLimit: TIME_LIMIT,
-    hangLimit: 4,
+    hangLimit: HANG_LIMIT,
     inlineFrame: settings.inlineFrame ?? false,
     ...options,
     on: {
@@ -158,7 +160,7 @@ const CHECKS: Record<string, (world: World, settings: Settings) => Promise<strin
     const result = await user.call("spin");
     const seconds = (performance.now() - began) / 1000;
     check(result.isError === true && text(result).includes("time limit"), JSON.stringify(result));
-    check(seconds < TIME_LIMIT + 2, `it took ${seconds} s`);
+    check(seconds < TIME_LIMIT + 3, `it took ${seconds} s`);
     check((await user.call("add", { a: 1, b: 1 })).structuredContent?.result === 2, "the next call failed");
     return `${seconds.toFixed(2)} s`;
   },
@@ -333,7 +335,7 @@ const CHECKS: Record<string, (world: World, settings: Settings) => Promise<strin
     );
     check(error instanceof RpcError, `no error: ${String(error)}`);
     const ms = performance.now() - began;
-    check(ms > 3000 && ms < 10_000, `ended after ${ms} ms`);
+    check(ms > TIME_LIMIT * 1000 && ms < 3 * HANG_LIMIT * 1000, `ended after ${ms} ms`);
     await restarted;
     check((await user.call("add", { a: 1, b: 2 })).structuredContent?.result === 3, "not back");
     return `ended after ${Math.round(ms)} ms`;
@@ -430,8 +432,8 @@ async function run(settings: Settings): Promise<Outcome[]> {
   return outcomes;
 }
 
-/** The memory image refused, damaged or missing: the cold way is taken, and said. */
-async function fallback(settings: Settings): Promise<{ mode: string; details: string[]; ms: number }> {
+/** A start under other circumstances: says how it went, and that it serves. */
+async function start(settings: Settings): Promise<{ mode: string; details: string[]; ms: number }> {
   const began = performance.now();
   const world = await makeWorld(settings);
   const { mode } = await world.sandbox.ready;
@@ -444,4 +446,17 @@ async function fallback(settings: Settings): Promise<{ mode: string; details: st
   return { mode, details, ms: performance.now() - began };
 }
 
-Object.assign(globalThis, { run, fallback });
+/** A bundle that cannot be had: says what the sandbox says. */
+async function startInVain(): Promise<{ stage: string; message: string; remedy: string; state: string }> {
+  const sandbox = createSandbox({ base: "/" });
+  const failed = await next(sandbox, "failed");
+  await sandbox.ready.then(
+    () => check(false, "ready all the same"),
+    () => {},
+  );
+  const { state } = sandbox;
+  sandbox.terminate();
+  return { ...failed, state };
+}
+
+Object.assign(globalThis, { run, start, startInVain });

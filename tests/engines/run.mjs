@@ -5,6 +5,7 @@
  * Prints a line a check, and last `N passed, N failed`. Exits with 1 when something failed.
  */
 
+import { createHash } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -81,7 +82,7 @@ try {
         detail: leaks.join(" "),
         ms: 0,
       });
-      if (!values.only) await fallbacks(engine, browser, tools);
+      await circumstances(engine, browser, tools);
     } catch (error) {
       report(engine, {
         name: "the whole run",
@@ -100,30 +101,95 @@ try {
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed > 0 ? 1 : 0);
 
-/** Starts under other circumstances: a host without headers. */
-async function fallbacks(engine, browser, tools) {
-  const bare = await serveStatic(values.dist, { extra: { "/test/": pages }, bare: true });
-  const began = performance.now();
-  try {
-    const { mode } = await browser.call(`${bare.origin}/test/page.html`, "fallback", {
-      tools,
-      skip: {},
-      inlineFrame: true,
-    });
-    report(engine, {
-      name: "a host without headers: the frame inline",
-      ok: true,
-      detail: mode,
-      ms: performance.now() - began,
-    });
-  } catch (error) {
-    report(engine, {
-      name: "a host without headers: the frame inline",
-      ok: false,
-      detail: String(error.message),
-      ms: performance.now() - began,
-    });
-  } finally {
-    bare.close();
+/** Starts under other circumstances: each must serve all the same, or say why not. */
+async function circumstances(engine, browser, tools) {
+  const manifest = JSON.parse(readFileSync(path.join(values.dist, "runtime", "manifest.json"), "utf8"));
+  const { image } = manifest.files;
+  const cases = [
+    ["a host without headers: the frame inline", "start", { bare: true }, { inlineFrame: true }, () => ""],
+    [
+      "no bundle: it says what to do",
+      "startInVain",
+      { instead: { "/runtime/manifest.json": null } },
+      {},
+      inVain,
+    ],
+    [
+      "a damaged file: it is not run",
+      "startInVain",
+      { instead: { [`/runtime/${manifest.files.core.name}`]: Buffer.from("not it") } },
+      {},
+      inVain,
+    ],
+  ];
+  if (image) {
+    const address = `/runtime/${image.name}`;
+    const original = readFileSync(path.join(values.dist, "runtime", image.name));
+    const changed = (change) => {
+      const data = Buffer.from(original);
+      change(data);
+      const sha256 = createHash("sha256").update(data).digest("hex");
+      const files = { ...manifest.files, image: { ...image, sha256 } };
+      return {
+        instead: {
+          [address]: data,
+          "/runtime/manifest.json": Buffer.from(JSON.stringify({ ...manifest, files })),
+        },
+      };
+    };
+    // Words of the head: the heap's offset, then the length of the state and Pyodide's build id.
+    const heap = original.readUInt32LE(4);
+    cases.push(
+      ["a missing image: the cold way, and it says so", "start", { instead: { [address]: null } }, {}, cold],
+      [
+        "a damaged image: the cold way, and it says so",
+        "start",
+        { instead: { [address]: original.subarray(1) } },
+        {},
+        cold,
+      ],
+      [
+        "an image of another build: the cold way, and it says so",
+        "start",
+        changed((data) => data.fill(7, 12, 44)),
+        {},
+        cold,
+      ],
+      [
+        "an image with a broken heap: the cold way, and it says so",
+        "start",
+        changed((data) => data.fill(0, heap + 0x1000000, heap + 0x2000000)),
+        {},
+        cold,
+      ],
+    );
   }
+  for (const [name, call, options, settings, verdict] of cases) {
+    if (values.only && !values.only.some((part) => name.includes(part))) continue;
+    const server = await serveStatic(values.dist, { extra: { "/test/": pages }, ...options });
+    const began = performance.now();
+    const outcome = await browser
+      .call(`${server.origin}/test/page.html`, call, { tools, skip: {}, ...settings })
+      .then(
+        (result) => ({
+          ok: verdict(result) === "",
+          detail: verdict(result) || result.mode || result.message,
+        }),
+        (error) => ({ ok: false, detail: String(error.message) }),
+      );
+    server.close();
+    report(engine, { name, ...outcome, ms: performance.now() - began });
+  }
+}
+
+function cold({ mode, details }) {
+  return mode === "cold" && details.length === 1
+    ? ""
+    : `${mode}, and said: ${details.join("; ") || "nothing"}`;
+}
+
+function inVain({ stage, message, remedy, state }) {
+  return stage === "fetch" && message && remedy && state === "failed"
+    ? ""
+    : `${state}, ${stage}: ${message}; ${remedy}`;
 }

@@ -21,9 +21,10 @@ const TYPES = {
 /**
  * Serves `dist`, and `extra` (address prefix -> folder), under the headers of dist/headers.json.
  * @param {string} dist
- * @param {{extra?: Record<string, string>, bare?: boolean, isolated?: boolean}} options `bare` sends no policy at all, as a static host.
+ * @param {{extra?: Record<string, string>, bare?: boolean, instead?: Record<string, Buffer | null>}} options
+ *   `bare` sends no policy at all, as a static host; `instead` gives other contents for addresses, null for none.
  */
-export async function serveStatic(dist, { extra = {}, bare = false, change = (headers) => headers } = {}) {
+export async function serveStatic(dist, { extra = {}, bare = false, instead = {} } = {}) {
   const policies = JSON.parse(readFileSync(path.join(dist, "headers.json"), "utf8"));
   const requests = [];
   const server = createServer((request, response) => {
@@ -31,6 +32,15 @@ export async function serveStatic(dist, { extra = {}, bare = false, change = (he
     requests.push(name);
     const [prefix, folder] = Object.entries(extra).find(([start]) => name.startsWith(start)) ?? ["/", dist];
     const file = path.join(folder, path.normalize(name.slice(prefix.length) || "index.html"));
+    if (name in instead) {
+      const data = instead[name];
+      if (data === null) response.writeHead(404).end();
+      else
+        response
+          .writeHead(200, { "Content-Type": TYPES[path.extname(name)] ?? "application/octet-stream" })
+          .end(data);
+      return;
+    }
     if (!file.startsWith(folder) || !existsSync(file) || !statSync(file).isFile()) {
       response.writeHead(404).end();
       return;
@@ -45,10 +55,7 @@ export async function serveStatic(dist, { extra = {}, bare = false, change = (he
     headers["Cache-Control"] = /\.[0-9a-f]{10}\./.test(name)
       ? "public, max-age=31536000, immutable"
       : "no-cache";
-    const sent = Object.entries(change(headers, name)).map(([key, value]) => [
-      key,
-      value.replaceAll("{origin}", origin),
-    ]);
+    const sent = Object.entries(headers).map(([key, value]) => [key, value.replaceAll("{origin}", origin)]);
     response.writeHead(200, Object.fromEntries(sent));
     createReadStream(encoding ? file + encoding[1] : file).pipe(response);
   });

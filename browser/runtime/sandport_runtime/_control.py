@@ -27,6 +27,8 @@ __all__ = ["Control"]
 
 USER: Final = "user"
 """The server that holds the tools a person loads."""
+MIN_LOAD_LIMIT: Final = 5.0
+"""Seconds that a module may take to load, where the limit of a call is smaller: importing costs more than calling."""
 
 
 class Control:
@@ -35,7 +37,7 @@ class Control:
     Args:
         post: puts a lane text on the port.
         event: sends a control object to the page.
-        time_limit: seconds for one tools/call and for the loading of a module; None for no limit.
+        time_limit: seconds for one tools/call, and about that for the loading of a module; None for no limit.
         servers: FastMCP servers by name; each is mounted, and one that cannot be is reported.
         failures: servers that failed before, by name, with the reason.
         raw_log: takes what was written to the file descriptors.
@@ -178,7 +180,7 @@ class Control:
         return {"files": files, "bytes": size}
 
     async def _load_tools(self, name: str, source: str) -> dict[str, list[str]]:
-        TIME_LIMIT.set(self._time_limit)
+        TIME_LIMIT.set(None if self._time_limit is None else max(self._time_limit, MIN_LOAD_LIMIT))
         # The next step of this task runs under the limit just set.
         await asyncio.sleep(0)
         tools = await self._user.load(name, source)

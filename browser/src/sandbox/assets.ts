@@ -30,6 +30,8 @@ interface ManifestFile {
 export interface Assets {
   readonly manifest: Manifest;
   readonly files: ReadonlyMap<AssetRole, ArrayBuffer>;
+  /** Why the memory image could not be had, where the manifest names one. */
+  readonly imageProblem?: string;
 }
 
 /** A bundle that cannot be used; `remedy` says what to do. */
@@ -70,6 +72,7 @@ export async function loadAssets(
   const wanted = Object.entries(manifest.files) as [AssetRole, ManifestFile][];
   const total = wanted.reduce((sum, [, { size }]) => sum + size, 0);
   let done = 0;
+  let imageProblem: string | undefined;
   const fetched = await Promise.all(
     wanted.map(async ([role, file]): Promise<[AssetRole, ArrayBuffer] | undefined> => {
       try {
@@ -79,12 +82,14 @@ export async function loadAssets(
         return [role, bytes];
       } catch (error) {
         // The image only makes the start quicker.
-        if (role === "image" && !signal.aborted) return undefined;
-        throw error;
+        if (role !== "image" || signal.aborted) throw error;
+        imageProblem = error instanceof Error ? error.message : String(error);
+        return undefined;
       }
     }),
   );
-  return { manifest, files: new Map(fetched.filter((entry) => entry !== undefined)) };
+  const files = new Map(fetched.filter((entry) => entry !== undefined));
+  return imageProblem === undefined ? { manifest, files } : { manifest, files, imageProblem };
 }
 
 async function fetchJson(address: string, signal: AbortSignal): Promise<unknown> {

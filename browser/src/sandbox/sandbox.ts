@@ -291,6 +291,7 @@ export class Sandbox {
       const assets = await this.#load();
       const image = (this.#options.useImage ?? true) && !this.#imageRefused && assets.files.has("image");
       stage = "runtime";
+      if (assets.imageProblem !== undefined) this.#withoutImage(assets.imageProblem);
       try {
         return await this.#start(assets, image, began);
       } catch (error) {
@@ -298,10 +299,7 @@ export class Sandbox {
         // Whatever was wrong with it: the cold way needs nothing of it.
         this.#imageRefused = true;
         this.#instance?.destroy();
-        this.#emitter.emit("progress", {
-          stage: "runtime",
-          detail: `the memory image cannot be used here (${messageOf(error)}); starting without it`,
-        });
+        this.#withoutImage(messageOf(error));
         return await this.#start(assets, false, began);
       }
     } catch (error) {
@@ -317,6 +315,13 @@ export class Sandbox {
       this.#joined?.port.detach(this.#joined.key, "The sandbox cannot be started");
       throw new SandboxError(messageOf(error));
     }
+  }
+
+  #withoutImage(why: string): void {
+    this.#emitter.emit("progress", {
+      stage: "runtime",
+      detail: `the memory image cannot be used here (${why}); starting without it`,
+    });
   }
 
   #load(): Promise<Assets> {
