@@ -235,9 +235,10 @@ class McpConnection:
             raise MCPError(code=CONNECTION_CLOSED, message="Connection closed")
         opts = opts or {}
         body = dict(params) if params is not None else None
-        token: str | int | None = None
+        progress: _Progress | None = None
         if (on_progress := opts.get("on_progress")) is not None:
-            body, token = self._expect_progress(body, on_progress)
+            progress = _Progress(on_progress)
+            body = self._expect_progress(body, progress)
         timeout = opts.get("timeout", self.timeout)
         request_id = uuid4().hex
         out = self.dialect.message(self.address, request_id, method, body)
@@ -247,8 +248,8 @@ class McpConnection:
         try:
             with scope:
                 result = await self._outer.request(out.method, out.params, timeout=timeout)
-                if token is not None:
-                    await self._progress[token].settle()
+                if progress is not None:
+                    await progress.settle()
                 return self.dialect.read_result(result)
         except PeerError as error:
             raise MCPError(code=error.code, message=error.message, data=error.data) from None
@@ -260,13 +261,11 @@ class McpConnection:
         finally:
             self._calls.discard(scope)
             self._active.discard(request_id)
-            if token is not None:
-                self._progress.pop(token, None)
+            if progress is not None:
+                self._progress = {key: value for key, value in self._progress.items() if value is not progress}
         raise MCPError(code=CONNECTION_CLOSED, message="Connection closed")
 
-    def _expect_progress(
-        self, params: dict[str, Any] | None, on_progress: ProgressFnT
-    ) -> tuple[dict[str, Any], str | int]:
+    def _expect_progress(self, params: dict[str, Any] | None, progress: _Progress) -> dict[str, Any]:
         params = params or {}
         token = progress_token(params)
         if token is None:
@@ -274,8 +273,8 @@ class McpConnection:
                 self._next_token += 1
             token, self._next_token = self._next_token, self._next_token + 1
             params["_meta"] = {**(params.get("_meta") or {}), "progressToken": token}
-        self._progress[token] = _Progress(on_progress)
-        return params, token
+        self._progress[token] = progress
+        return params
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send an MCP notification. After the end it is dropped, as the SDK's dispatchers do."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import anyio
 import pytest
 
 from sandport import ToolHost
 
-from .kit import NAMES, Gate, RawAgent, make_server, serving, text_of
+from .kit import NAMES, RawAgent, make_server, serving, text_of
 
 
 @pytest.mark.parametrize("dialect", NAMES)
