@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from acp.schema import CancelNotification, CloseSessionRequest, ForkSessionReque
 from agentpool.messaging.message_history import MessageHistory
 from agentpool_server.acp_server.acp_agent import AgentPoolACPAgent
 from pydantic import BaseModel
+from pydantic_ai.messages import ModelMessagesTypeAdapter
 
 from sandport.agent import AcpMcpConnectionManager, AcpMCPServerConfig
 from sandport.errors import PeerError
@@ -307,11 +308,31 @@ class SandportAgent(AgentPoolACPAgent):
             self._running = session_id
             try:
                 async with _finishing_streams(agent):
-                    yield
+                    with _whole_history(agent):
+                        yield
             finally:
                 self._running = None
                 self._conversations[session_id] = _Conversation(agent.conversation, agent.session_id)
                 agent.conversation, agent.session_id = outside.history, outside.agent_session_id
+
+
+@contextmanager
+def _whole_history(agent: BaseAgent[Any, Any]) -> Iterator[None]:
+    """Load histories as agentpool stored them: it leaves their messages as plain dicts, which fail in the next turn."""
+    original = agent.load_session
+
+    async def load_session(session_id: str) -> Any:
+        loaded = await original(session_id)
+        for message in agent.conversation.chat_messages:
+            if any(isinstance(part, dict) for part in message.messages):
+                message.messages = ModelMessagesTypeAdapter.validate_python(message.messages)
+        return loaded
+
+    agent.load_session = load_session  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del agent.load_session
 
 
 @asynccontextmanager

@@ -75,6 +75,7 @@ _PLACES = (
     _Place("agentpool.resource_providers.mcp_provider", "MCPResourceProvider._on_tools_changed", ("_meta",)),
     _Place("agentpool.agents.base_agent", "BaseAgent.__init__", names=("conversation",)),
     _Place("agentpool.agents.base_agent", "BaseAgent.interrupt", names=("_cancelled",)),
+    _Place("agentpool.agents.native_agent.agent", "Agent.load_session", ("session_id",), ("chat_messages",)),
     _Place("agentpool.agents.native_agent.agent", "Agent._stream_events", names=("_cancelled",)),
     _Place("agentpool.messaging.messagenode", "MessageNode.__init__", names=("session_id",)),
     _Place("agentpool.messaging.message_history", "MessageHistory.__init__", ("storage", "messages")),

@@ -27,6 +27,9 @@ from sandport_native.demo.planner import Answer, Call, Done, Step, Tool, plan
 MODEL_NAME = "sandport-demo"
 
 
+_RESULTS = (ToolReturnPart, RetryPromptPart)
+
+
 def _request_text(part: UserPromptPart) -> str:
     content = part.content
     return (
@@ -38,7 +41,8 @@ def read_history(messages: list[ModelMessage]) -> tuple[str, list[Done]]:
     """The newest request in the history and the calls made for it since, in the order they were asked for."""
     start, request = 0, ""
     for index, message in enumerate(messages):
-        if isinstance(message, ModelRequest):
+        # A tool may hand content to the model as a prompt of its own, beside its result: that is no new request.
+        if isinstance(message, ModelRequest) and not any(isinstance(part, _RESULTS) for part in message.parts):
             prompts = [part for part in message.parts if isinstance(part, UserPromptPart)]
             if prompts:
                 start, request = index, "\n".join(map(_request_text, prompts))
