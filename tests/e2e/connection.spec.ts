@@ -1,7 +1,7 @@
 /** Sockets that drop, agents that end, and agents that take no tools. */
 
 import type { Page, WebSocketRoute } from "@playwright/test";
-import { expect, scripted, test } from "./fixtures.ts";
+import { expect, scripted, test, withoutSandbox } from "./fixtures.ts";
 
 /** Lets every socket of the page through, and keeps a hand on them. */
 async function sockets(page: Page): Promise<WebSocketRoute[]> {
@@ -24,7 +24,7 @@ test("R02, R05: a socket that drops comes back, the session is loaded, nothing i
   await driver.ask("say one");
   await driver.ask("say two");
   await open[0]?.close({ code: 1001 });
-  await expect(page.locator(".notice")).toContainText("Reconnected. The conversation goes on.");
+  await expect(page.locator("#chat .notice")).toContainText("Reconnected. The conversation goes on.");
   expect(open).toHaveLength(2);
   await expect(driver.messages("Agent")).toHaveText(["one", "two"]);
   await expect(driver.messages("You")).toHaveText(["say one", "say two"]);
@@ -43,29 +43,31 @@ test("without session/load there is a new session, and the page says so", async 
   await driver.ready();
   await driver.ask("say one");
   await open[0]?.close({ code: 1001 });
-  await expect(page.locator(".notice")).toContainText("does not remember");
+  await expect(page.locator("#chat .notice")).toContainText("does not remember");
   await expect(driver.messages("Agent")).toHaveText(["one"]);
   expect(await driver.ask("tools workspace")).toContain("run_python");
 });
 
 test("R09: a socket that drops in a turn ends the turn, visibly", async ({ gateway, driver, page }) => {
+  await withoutSandbox(page);
   const open = await sockets(page);
   await driver.open((await gateway(scripted())).url);
-  await driver.ready();
+  await driver.agentReady();
   await driver.send("wait");
   await expect(page.getByRole("button", { name: "Stop the agent" })).toBeVisible();
   await open[0]?.close({ code: 1001 });
-  await expect(page.locator(".notice").first()).toContainText("lost before the agent had finished");
+  await expect(page.getByText("lost before the agent had finished")).toBeVisible();
   await driver.agentReady();
   expect(await driver.ask("say back")).toBe("back");
 });
 
 test("R04: 1008 is not retried; a person can", async ({ gateway, driver, page }) => {
+  await withoutSandbox(page);
   const open = await sockets(page);
   await driver.open((await gateway(scripted())).url);
   await driver.agentReady();
   await open[0]?.close({ code: 1008, reason: "not this page" });
-  await expect(page.locator(".problem")).toContainText("The gateway refuses this page");
+  await expect(page.locator("#chat .problem")).toContainText("The gateway refuses this page");
   await expect(page.getByTestId("agent-chip")).toContainText("Disconnected");
   await page.evaluate(() => window.dispatchEvent(new Event("online")));
   expect(open).toHaveLength(1);
@@ -75,10 +77,11 @@ test("R04: 1008 is not retried; a person can", async ({ gateway, driver, page })
 });
 
 test("an agent that ends is started again for the page", async ({ gateway, driver, page }) => {
+  await withoutSandbox(page);
   await driver.open((await gateway(scripted())).url);
-  await driver.ready();
+  await driver.agentReady();
   await driver.send("exit 3");
-  await expect(page.locator(".notice").first()).toContainText("lost before the agent had finished");
+  await expect(page.getByText("lost before the agent had finished")).toBeVisible();
   await driver.agentReady();
   expect(await driver.ask("say again")).toBe("again");
 });
@@ -88,41 +91,53 @@ test("P09: nothing is sent before initialize is answered, and the page says it w
   driver,
   page,
 }) => {
+  await withoutSandbox(page);
   await driver.open((await gateway(scripted("--slow-start", "2000"))).url);
   await expect(page.locator(".status-line").first()).toContainText("initialising");
   await driver.agentReady();
   expect(await driver.ask("seen")).toContain("seen: initialize session/new session/prompt");
 });
 
-for (const [acp, on] of [
-  ["true", true],
-  ["object", true],
-  ["null", false],
-  ["absent", false],
-] as const) {
-  test(`P05, P06: mcpCapabilities.acp ${acp} means ${on ? "on" : "off"}`, async ({
+for (const acp of ["null", "absent"]) {
+  test(`P05, P06: mcpCapabilities.acp ${acp} is off, and the page says so`, async ({
     gateway,
     driver,
     page,
   }) => {
+    await withoutSandbox(page);
     await driver.open((await gateway(scripted("--acp", acp))).url);
     await driver.agentReady();
-    const answer = await driver.ask("tools workspace");
-    if (on) {
-      expect(answer).toContain("run_python");
-    } else {
-      expect(answer).toContain("there are: none");
-      await expect(page.locator(".notice.warning")).toContainText("does not take tools over ACP");
-      await expect(page.getByTestId("agent-chip")).toContainText("no tools");
-    }
+    await expect(page.locator("#chat .notice.warning")).toContainText("does not take tools over ACP");
+    await expect(page.getByTestId("agent-chip")).toContainText("no tools");
+    expect(await driver.ask("tools workspace")).toContain("there are: none");
   });
 }
 
+test("P06: mcpCapabilities.acp as an object is on", async ({ gateway, driver }) => {
+  await driver.open((await gateway(scripted("--acp", "object"))).url);
+  await driver.ready();
+  expect(await driver.ask("tools workspace")).toContain("run_python");
+});
+
+test("without a sandbox one can still talk to the agent, and is told what is missing", async ({
+  gateway,
+  driver,
+  page,
+}) => {
+  await withoutSandbox(page);
+  await driver.open((await gateway(scripted())).url);
+  await driver.agentReady();
+  await expect(page.locator("#chat .notice.warning")).toContainText("The agent gets no tools");
+  await expect(page.locator("#panel-tools .problem")).toContainText("The sandbox cannot run");
+  expect(await driver.ask("say hello")).toBe("hello");
+});
+
 test("stop ends a turn with session/cancel", async ({ gateway, driver, page }) => {
+  await withoutSandbox(page);
   await driver.open((await gateway(scripted())).url);
   await driver.agentReady();
   await driver.send("wait");
   await page.getByRole("button", { name: "Stop the agent" }).click();
-  await expect(page.locator(".notice")).toHaveText("Stopped.");
+  await expect(page.locator("#chat .notice").last()).toHaveText("Stopped.");
   expect(await driver.ask("seen")).toContain("session/cancel");
 });

@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { existsSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { test as base, expect, type Page } from "@playwright/test";
+import { type Browser, test as base, expect, type Page } from "@playwright/test";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
@@ -83,7 +83,7 @@ export class PageDriver {
 
   /** Waits until one can write to the agent and the sandbox serves. */
   async ready(): Promise<this> {
-    await expect(this.page.getByTestId("sandbox-chip")).toContainText("Sandbox ready", { timeout: 90_000 });
+    await expect(this.page.getByTestId("sandbox-chip")).toContainText("Sandbox ready", { timeout: 180_000 });
     await this.agentReady();
     return this;
   }
@@ -116,6 +116,48 @@ export class PageDriver {
       .getByRole("button", { name, exact: true })
       .click();
   }
+}
+
+/** A page that stays open over several tests: starting Python takes most of the time of a test. */
+export interface Booted {
+  readonly gateway: Gateway;
+  readonly page: Page;
+  readonly driver: PageDriver;
+  /** Requests to other places than the gateway. */
+  readonly foreign: readonly string[];
+  readonly errors: readonly string[];
+  close(): Promise<void>;
+}
+
+/** Starts a gateway and a page on it, up to a serving sandbox and an agent that is ready. */
+export async function boot(browser: Browser, args: readonly string[] = []): Promise<Booted> {
+  const gateway = await startGateway(args);
+  const context = await browser.newContext({
+    viewport: { width: 1280, height: 800 },
+    reducedMotion: "reduce",
+  });
+  const page = await context.newPage();
+  const foreign = await onlyLoopback(page, gateway.origin);
+  const errors = complaints(page);
+  const driver = new PageDriver(page);
+  await driver.open(gateway.url);
+  await driver.ready();
+  return {
+    gateway,
+    page,
+    driver,
+    foreign,
+    errors,
+    async close() {
+      await context.close();
+      await gateway.stop();
+    },
+  };
+}
+
+/** Keeps the sandbox from starting, for tests that only talk to the agent. The page works without it. */
+export async function withoutSandbox(page: Page): Promise<void> {
+  await page.route("**/runtime/**", (route) => route.abort());
 }
 
 /** Cuts the network off: every request to another place than the gateway fails the test, and does not leave. */

@@ -1,66 +1,87 @@
 /** The page as a thing people use: by keyboard, on a phone, in the dark. */
 
-import { expect, scripted, test } from "./fixtures.ts";
+import { type Booted, boot, expect, scripted, test, withoutSandbox } from "./fixtures.ts";
 
-test("keyboard alone: skip link, message, tool card, panels, stop, permission", async ({
-  gateway,
-  driver,
-  page,
-}) => {
-  await driver.open((await gateway(scripted())).url);
-  await driver.ready();
-  await page.keyboard.press("Tab");
-  await expect(page.getByRole("link", { name: "Skip to the message field" })).toBeFocused();
-  await page.keyboard.press("Enter");
-  const field = page.getByLabel("Message to the agent");
-  await expect(field).toBeFocused();
-  await page.keyboard.type("say first line");
-  await page.keyboard.press("Shift+Enter");
-  await page.keyboard.type("second line");
-  await expect(field).toHaveValue("say first line\nsecond line");
-  await page.keyboard.press("Enter");
-  await expect(driver.messages("Agent").last()).toContainText("second line");
-  await expect(page.locator(".sr-only[role=status]")).toContainText("The agent says: first line");
+test.describe
+  .serial("a page in use", () => {
+    let it: Booted;
+    test.beforeAll(async ({ browser }) => {
+      it = await boot(browser, scripted());
+    });
+    test.afterAll(() => it.close());
 
-  await page.keyboard.type("wait");
-  await page.keyboard.press("Enter");
-  await expect(page.getByRole("button", { name: "Stop the agent" })).toBeVisible();
-  await page.keyboard.press("Escape");
-  await expect(page.locator(".notice")).toHaveText("Stopped.");
+    test("keyboard alone: skip link, message, tool card, panels, stop, permission", async () => {
+      await it.page.keyboard.press("Tab");
+      await expect(it.page.getByRole("link", { name: "Skip to the message field" })).toBeFocused();
+      await it.page.keyboard.press("Enter");
+      const field = it.page.getByLabel("Message to the agent");
+      await expect(field).toBeFocused();
+      await it.page.keyboard.type("say first line");
+      await it.page.keyboard.press("Shift+Enter");
+      await it.page.keyboard.type("second line");
+      await expect(field).toHaveValue("say first line\nsecond line");
+      await it.page.keyboard.press("Enter");
+      await expect(it.driver.messages("Agent").last()).toContainText("second line");
+      await expect(it.page.locator(".sr-only[role=status]")).toContainText("The agent says: first line");
 
-  await page.keyboard.type('ask {"a":1}');
-  await page.keyboard.press("Enter");
-  await expect(page.getByRole("alertdialog")).toBeFocused();
-  const allow = page.getByRole("button", { name: "Allow once" });
-  for (let n = 0; n < 6 && !(await allow.evaluate((node) => node === document.activeElement)); n += 1) {
-    await page.keyboard.press("Tab");
-  }
-  await expect(allow).toBeFocused();
-  expect(await allow.evaluate((node) => getComputedStyle(node).outlineStyle)).toBe("solid");
-  await page.keyboard.press("Enter");
-  await expect(driver.messages("Agent").last()).toHaveText("permission: yes");
+      await it.page.keyboard.type("wait");
+      await it.page.keyboard.press("Enter");
+      await expect(it.page.getByRole("button", { name: "Stop the agent" })).toBeVisible();
+      await it.page.keyboard.press("Escape");
+      await expect(it.page.locator("#chat .notice")).toHaveText("Stopped.");
 
-  await page.keyboard.press("Alt+3");
-  await expect(page.getByRole("heading", { name: "Log", exact: true })).toBeVisible();
-  await page.keyboard.press("Alt+2");
-  await page.keyboard.press("Tab");
-  const tool = page.locator(".tool-entry summary").first();
-  await expect(tool).toBeFocused();
-  await page.keyboard.press("Enter");
-  await expect(page.locator(".tool-entry-body").first()).toBeVisible();
-  await page.keyboard.press("/");
-  await expect(field).toBeFocused();
+      await it.page.keyboard.type('ask {"a":1}');
+      await it.page.keyboard.press("Enter");
+      await expect(it.page.getByRole("alertdialog")).toBeFocused();
+      const allow = it.page.getByRole("button", { name: "Allow once" });
+      for (let n = 0; n < 6 && !(await allow.evaluate((node) => node === document.activeElement)); n += 1) {
+        await it.page.keyboard.press("Tab");
+      }
+      await expect(allow).toBeFocused();
+      expect(await allow.evaluate((node) => getComputedStyle(node).outlineStyle)).toBe("solid");
+      await it.page.keyboard.press("Enter");
+      await expect(it.driver.messages("Agent").last()).toHaveText("permission: yes");
 
-  await page.keyboard.press("Alt+5");
-  await expect(page.getByRole("heading", { name: "Add a tool" })).toBeVisible();
-  const editor = page.getByLabel("Source of the module");
-  await editor.focus();
-  await page.keyboard.press("Escape");
-  await page.keyboard.press("Tab");
-  await expect(page.getByRole("button", { name: "Load into the sandbox" })).toBeFocused();
-});
+      await it.page.keyboard.press("Alt+3");
+      await expect(it.page.getByRole("heading", { name: "Log", exact: true })).toBeVisible();
+      await it.page.keyboard.press("Alt+2");
+      await it.page.keyboard.press("Tab");
+      const tool = it.page.locator(".tool-entry summary").first();
+      await expect(tool).toBeFocused();
+      await it.page.keyboard.press("Enter");
+      await expect(it.page.locator(".tool-entry-body").first()).toBeVisible();
+      await it.page.keyboard.press("/");
+      await expect(field).toBeFocused();
+
+      await it.page.keyboard.press("Alt+5");
+      await expect(it.page.getByRole("heading", { name: "Add a tool" })).toBeVisible();
+      const editor = it.page.getByLabel("Source of the module");
+      await editor.focus();
+      await it.page.keyboard.press("Escape");
+      await it.page.keyboard.press("Tab");
+      await expect(it.page.getByRole("button", { name: "Load into the sandbox" })).toBeFocused();
+    });
+
+    test("R05: on a phone, looking at another view does not disturb a call", async () => {
+      await it.page.setViewportSize({ width: 390, height: 844 });
+      const views = it.page.getByRole("navigation", { name: "Views" });
+      await views.getByRole("button", { name: "Chat" }).click();
+      await it.driver.send('call workspace run_python {"code": "sum(range(3_000_000))"}');
+      for (const name of ["Log", "Files", "Add", "Tools"]) {
+        await views.getByRole("button", { name, exact: true }).click();
+        const overflow = await it.page.evaluate(
+          () => document.documentElement.scrollWidth - window.innerWidth,
+        );
+        expect(overflow).toBeLessThanOrEqual(0);
+      }
+      await views.getByRole("button", { name: "Chat" }).click();
+      await expect(it.driver.messages("Agent").last()).toContainText("4499998500000");
+      await expect(it.driver.messages("Agent").last()).toBeInViewport();
+    });
+  });
 
 test("the list of shortcuts opens with ? and closes with Escape", async ({ gateway, driver, page }) => {
+  await withoutSandbox(page);
   await driver.open((await gateway(scripted())).url);
   await driver.agentReady();
   await page.locator(".messages").focus();
@@ -70,27 +91,8 @@ test("the list of shortcuts opens with ? and closes with Escape", async ({ gatew
   await expect(page.getByRole("dialog")).toBeHidden();
 });
 
-test("R05: on a phone, looking at another view does not disturb a call", async ({
-  gateway,
-  driver,
-  page,
-}) => {
-  await page.setViewportSize({ width: 390, height: 844 });
-  await driver.open((await gateway(scripted())).url);
-  await driver.ready();
-  await driver.send('call workspace run_python {"code": "sum(range(3_000_000))"}');
-  const views = page.getByRole("navigation", { name: "Views" });
-  for (const name of ["Log", "Files", "Add", "Tools"]) {
-    await views.getByRole("button", { name, exact: true }).click();
-    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
-    expect(overflow).toBeLessThanOrEqual(0);
-  }
-  await views.getByRole("button", { name: "Chat" }).click();
-  await expect(driver.messages("Agent").last()).toContainText("4499998500000");
-  await expect(driver.messages("Agent").last()).toBeInViewport();
-});
-
 test("colours follow the system, and a choice is kept", async ({ gateway, driver, page }) => {
+  await withoutSandbox(page);
   await page.emulateMedia({ colorScheme: "dark" });
   await driver.open((await gateway(scripted())).url);
   const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);

@@ -12,17 +12,19 @@ export default defineConfig({
   outputDir: "../../test-results/e2e",
   // One sandbox takes a core for its boot; two at once would only measure each other.
   workers: 1,
-  timeout: 120_000,
+  timeout: 240_000,
   expect: { timeout: 30_000 },
   forbidOnly: Boolean(process.env["CI"]),
   reporter: [["list"]],
   use: {
     viewport: { width: 1280, height: 800 },
+    // Without a graphics card every frame of an animation costs processor time that the sandbox needs.
+    contextOptions: { reducedMotion: "reduce" },
     trace: "retain-on-failure",
     launchOptions: {
       ...(executablePath ? { executablePath } : {}),
       // Chromium's own sandbox refuses to run as root.
-      args: root ? ["--no-sandbox"] : [],
+      args: ["--disable-gpu", ...(root ? ["--no-sandbox"] : [])],
     },
   },
 });

@@ -78,6 +78,8 @@ export class SandboxHost {
     const zip = this.#options.workspace();
     if (zip) {
       sandbox.mountZip(WORKSPACE, zip, { replace: true }).catch((error: unknown) => {
+        // A sandbox that cannot run says so itself.
+        if (sandbox.state === "failed") return;
         store.workspaceProblem.value = `The workspace could not be put in place: ${message(error)}`;
       });
     }
