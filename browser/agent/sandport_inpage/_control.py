@@ -80,6 +80,9 @@ class Control:
                 )
             case "http":
                 self._page.arrived(request["http"], request)
+            case "close":
+                if self._channel is not None:
+                    self._channel.close()
             case _:
                 if request.get("op") == "open":
                     # At once, not in a task: the next text on the port is the new channel's.

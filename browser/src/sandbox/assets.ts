@@ -19,7 +19,7 @@ export interface Manifest {
   readonly files: Readonly<Partial<Record<AssetRole, ManifestFile>>>;
 }
 
-interface ManifestFile {
+export interface ManifestFile {
   readonly name: string;
   /** Bytes, uncompressed. */
   readonly size: number;
@@ -61,15 +61,19 @@ const ROLES = [
  * Fetches the manifest and all it names.
  * @param base address of the runtime folder, with a slash at its end.
  * @param onProgress told the part that is there, 0 to 1, and the file that came last.
+ * @param options.withImage fetch the memory image too, where there is one.
  * @throws {AssetError} a file is missing, or is not what the manifest says.
  */
 export async function loadAssets(
   base: string,
   onProgress: (fraction: number, file: string) => void,
   signal: AbortSignal,
+  { withImage = true }: { readonly withImage?: boolean } = {},
 ): Promise<Assets> {
   const manifest = readManifest(await fetchJson(`${base}manifest.json`, signal));
-  const wanted = Object.entries(manifest.files) as [AssetRole, ManifestFile][];
+  const wanted = (Object.entries(manifest.files) as [AssetRole, ManifestFile][]).filter(
+    ([role]) => withImage || role !== "image",
+  );
   const total = wanted.reduce((sum, [, { size }]) => sum + size, 0);
   let done = 0;
   let imageProblem: string | undefined;
@@ -92,7 +96,10 @@ export async function loadAssets(
   return imageProblem === undefined ? { manifest, files } : { manifest, files, imageProblem };
 }
 
-async function fetchJson(address: string, signal: AbortSignal): Promise<unknown> {
+/** Fetches a manifest.
+ * @throws {AssetError} it is not there.
+ */
+export async function fetchJson(address: string, signal: AbortSignal): Promise<unknown> {
   let response: Response;
   try {
     // Always asked for anew: it is the one name that stays when the bundle changes.
@@ -122,7 +129,10 @@ function readManifest(value: unknown): Manifest {
   return value as Manifest;
 }
 
-async function fetchFile(base: string, file: ManifestFile, signal: AbortSignal): Promise<ArrayBuffer> {
+/** Fetches a file of a manifest.
+ * @throws {AssetError} it is not there, or is not what the manifest says.
+ */
+export async function fetchFile(base: string, file: ManifestFile, signal: AbortSignal): Promise<ArrayBuffer> {
   const pairs = file.sha256.match(/../g) ?? [];
   const digest = btoa(String.fromCharCode(...pairs.map((pair) => Number.parseInt(pair, 16))));
   let response: Response;

@@ -1,0 +1,115 @@
+#!/usr/bin/env node
+/**
+ * The in-page agent in real engines: node tests/inpage/run.mjs [chromium] [firefox] [webkit] [--dist DIR]
+ *
+ * Each engine twice: behind the gateway's headers, and on a plain file server in a sub-folder. Prints a line a check, and
+ * last `N passed, N failed`. Exits with 1 when something failed.
+ */
+
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { build } from "esbuild";
+import { ENGINES } from "../engines/drivers.mjs";
+import { serveStatic } from "../engines/server.mjs";
+import { scriptedEndpoint } from "./endpoint.mjs";
+import { plainServer } from "./static-server.mjs";
+
+const HERE = path.dirname(fileURLToPath(import.meta.url));
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { dist: { type: "string", default: path.join(HERE, "../../dist") } },
+});
+const dist = path.resolve(values.dist);
+const KEY = "sk-only-for-the-endpoint";
+
+const pages = mkdtempSync(path.join(tmpdir(), "sandport-inpage-"));
+let passed = 0;
+let failed = 0;
+const report = (where, { name, ok, detail = "", ms = 0 }) => {
+  if (ok) passed += 1;
+  else failed += 1;
+  console.log(
+    `${ok ? "ok  " : "FAIL"} ${where}: ${name}${detail ? ` - ${detail}` : ""} (${(ms / 1000).toFixed(1)} s)`,
+  );
+};
+
+/** The hosts, by name: each gives a server, the bundle's address and the test page's. */
+const HOSTS = {
+  async headers() {
+    const server = await serveStatic(dist, { extra: { "/test/": pages } });
+    return { server, base: `${server.origin}/`, page: `${server.origin}/test/page.html`, inlineFrame: false };
+  },
+  async plain() {
+    const server = await plainServer(dist, { below: "/some/folder/", extra: { "/test/": pages } });
+    return { server, base: server.address, page: `${server.origin}/test/page.html`, inlineFrame: true };
+  },
+};
+
+try {
+  await build({
+    entryPoints: [path.join(HERE, "page.ts")],
+    bundle: true,
+    format: "esm",
+    target: "es2022",
+    outfile: path.join(pages, "page.js"),
+    logLevel: "warning",
+  });
+  writeFileSync(
+    path.join(pages, "page.html"),
+    '<!doctype html><meta charset="utf-8"><body><script type="module" src="page.js"></script>',
+  );
+  for (const engine of positionals.length > 0 ? positionals : Object.keys(ENGINES)) {
+    for (const [host, start] of Object.entries(HOSTS)) await runOn(engine, host, await start());
+  }
+} finally {
+  rmSync(pages, { recursive: true });
+}
+console.log(`${passed} passed, ${failed} failed`);
+process.exit(failed > 0 ? 1 : 0);
+
+async function runOn(engine, host, { server, base, page, inlineFrame }) {
+  const where = `${engine}, ${host}`;
+  const endpoint = await scriptedEndpoint({ key: KEY });
+  const closed = await scriptedEndpoint({ key: KEY, allow: () => false });
+  const settings = {
+    base,
+    inlineFrame,
+    endpoint: { address: endpoint.address, model: endpoint.model, key: KEY },
+    closedAddress: closed.address,
+  };
+  const began = performance.now();
+  let browser;
+  try {
+    browser = await ENGINES[engine]();
+    for (const outcome of await browser.call(page, "run", settings)) report(where, outcome);
+    const again = performance.now();
+    const detail = await browser.call(page, "afterReload", settings);
+    report(where, { name: "sessions survive a reload", ok: true, detail, ms: performance.now() - again });
+    report(where, {
+      name: "the key reached its endpoint, and no other server",
+      ok:
+        endpoint.requests.some(({ headers }) => headers.authorization === `Bearer ${KEY}`) &&
+        !JSON.stringify(server.requests).includes(KEY) &&
+        endpoint.requests.every(({ url, body }) => !url.includes(KEY) && !body.includes(KEY)),
+      detail: `${endpoint.requests.length} requests`,
+    });
+    report(where, {
+      name: "a stopped answer ends its request",
+      ok: endpoint.closed.includes(false),
+      detail: `${endpoint.closed.length} responses`,
+    });
+  } catch (error) {
+    report(where, {
+      name: "the whole run",
+      ok: false,
+      detail: String(error.message).slice(0, 2000),
+      ms: performance.now() - began,
+    });
+  } finally {
+    await browser?.close();
+    for (const each of [server, endpoint, closed]) each.close();
+  }
+}
