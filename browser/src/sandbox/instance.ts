@@ -10,13 +10,23 @@ import { FRAME_READY, type HandOver } from "./protocol.ts";
 /** Milliseconds until the frame must have said that it listens. */
 const FRAME_TIMEOUT = 20_000;
 
-export interface InstanceHandlers {
+/** A worker that was started, as its sandbox sees it. */
+export interface Launched {
+  /** Puts a text or a control object on the port. */
+  send(data: unknown, transfer?: Transferable[]): void;
+  /** Interrupts Python, where that is possible. */
+  interrupt(): void;
+  /** Ends the worker. No handler is called after it. */
+  destroy(): void;
+}
+
+export interface InstanceHandlers<From extends Launched = Instance> {
   /** A text of the lane. */
   text(text: string): void;
   /** Anything else that came on the port. */
-  other(data: unknown, from: Instance): void;
+  other(data: unknown, from: From): void;
   /** The worker is gone, as far as the browser tells. */
-  gone(reason: string, from: Instance): void;
+  gone(reason: string, from: From): void;
   /** An error that nothing in the worker caught; the worker lives on. */
   error(message: string): void;
 }
@@ -30,7 +40,7 @@ export interface FrameSource {
   readonly container: HTMLElement;
 }
 
-export class Instance {
+export class Instance implements Launched {
   readonly #frame: HTMLIFrameElement;
   readonly #port: MessagePort;
   readonly #wire: MessagePort;

@@ -9,9 +9,10 @@
 import { BaseChannel, CLOSE_ABNORMAL, type TextChannel } from "../channel.ts";
 import type { Port } from "../port.ts";
 import { declaration, type ServerDeclaration } from "../wire.ts";
-import { AssetError, type Assets, loadAssets, parcelOf } from "./assets.ts";
+import { AssetError, type Assets, parcelOf } from "./assets.ts";
 import { Emitter, type SandboxEvents } from "./events.ts";
-import { Instance } from "./instance.ts";
+import { frameGround, type Ground } from "./ground.ts";
+import type { Launched } from "./instance.ts";
 import {
   type BootConfig,
   readAnswer,
@@ -76,7 +77,7 @@ interface Pending {
 }
 
 interface Life {
-  readonly instance: Instance;
+  readonly instance: Launched;
   readonly ready: SandboxEvents["ready"];
 }
 
@@ -96,7 +97,7 @@ export class Sandbox {
   /** The first boot: settles when it serves, rejects when it cannot be started. */
   readonly ready: Promise<SandboxEvents["ready"]>;
   readonly #options: SandboxOptions;
-  readonly #base: string;
+  readonly #ground: Ground;
   readonly #emitter = new Emitter();
   readonly #abort = new AbortController();
   readonly #pending = new Map<number, Pending>();
@@ -106,7 +107,7 @@ export class Sandbox {
   #state: SandboxState = "booting";
   #assets: Promise<Assets> | undefined;
   #life: Promise<Life>;
-  #instance: Instance | undefined;
+  #instance: Launched | undefined;
   #endLife: ((error: SandboxError) => void) | undefined;
   #onBootEvent: ((event: WorkerEvent) => void) | undefined;
   #imageRefused = false;
@@ -121,10 +122,9 @@ export class Sandbox {
   #pinging = false;
 
   /** @internal use {@link createSandbox} */
-  constructor(options: SandboxOptions) {
+  constructor(options: SandboxOptions, ground: Ground = frameGround(options)) {
     this.#options = options;
-    const base = new URL(options.base ?? ".", document.baseURI).href;
-    this.#base = base.endsWith("/") ? base : `${base}/`;
+    this.#ground = ground;
     for (const [name, listener] of Object.entries(options.on ?? {})) {
       this.on(name as keyof SandboxEvents, listener as (event: SandboxEvents[keyof SandboxEvents]) => void);
     }
@@ -326,8 +326,7 @@ export class Sandbox {
 
   #load(): Promise<Assets> {
     this.#emitter.emit("progress", { stage: "fetch", fraction: this.#assets ? 1 : 0 });
-    this.#assets ??= loadAssets(
-      `${this.#base}runtime/`,
+    this.#assets ??= this.#ground.load(
       (fraction, detail) => this.#emitter.emit("progress", { stage: "fetch", fraction, detail }),
       this.#abort.signal,
     );
@@ -363,12 +362,7 @@ export class Sandbox {
       limit,
     );
     try {
-      const instance = await Instance.launch(
-        {
-          url: `${this.#base}sandbox.html`,
-          inline: this.#options.inlineFrame ?? false,
-          container: this.#options.container ?? document.body,
-        },
+      const instance = await this.#ground.launch(
         { parcel: parcelOf(assets, image), config },
         {
           text: (text) => this.#lane?.arrived(text),
@@ -401,7 +395,7 @@ export class Sandbox {
   }
 
   /** Puts back what an earlier life had. A module that no longer loads is said in the log, and harms nothing else. */
-  async #restore(instance: Instance): Promise<void> {
+  async #restore(instance: Launched): Promise<void> {
     for (const mount of this.#mounts) await this.#mount(instance, mount);
     for (const [name, source] of this.#modules) {
       await this.#ask(instance, { op: "loadTools", name, source }).catch((error: unknown) =>
@@ -457,7 +451,7 @@ export class Sandbox {
     port.resume(key, lane, prefix);
   }
 
-  #gone(instance: Instance, reason: string): void {
+  #gone(instance: Launched, reason: string): void {
     if (this.#instance !== instance) return;
     if (this.#onBootEvent) {
       this.#onBootEvent({ event: "fatal", message: reason });
@@ -497,7 +491,7 @@ export class Sandbox {
 
   // -- messages -----------------------------------------------------------------------------------------------
 
-  #heard(instance: Instance, data: unknown): void {
+  #heard(instance: Launched, data: unknown): void {
     if (this.#instance !== instance) return;
     this.#silentTicks = 0;
     const answer = readAnswer(data);
@@ -540,7 +534,7 @@ export class Sandbox {
   }
 
   #ask(
-    instance: Instance,
+    instance: Launched,
     request: Record<string, unknown>,
     transfer: Transferable[] = [],
   ): Promise<unknown> {
@@ -554,7 +548,7 @@ export class Sandbox {
     });
   }
 
-  async #mount(instance: Instance, { path, zip, replace }: Mount): Promise<unknown> {
+  async #mount(instance: Launched, { path, zip, replace }: Mount): Promise<unknown> {
     const bytes = await zip.arrayBuffer();
     return this.#ask(instance, { op: "mountZip", path, replace, zip: bytes }, [bytes]);
   }
