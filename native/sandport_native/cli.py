@@ -26,31 +26,19 @@ def main() -> None:
 
 
 @main.command()
-@click.option(
-    "--agent", "agent", metavar="COMMAND", help="Command line of any ACP agent. Default: the demo agent."
-)
+@click.option("--agent", "agent", metavar="COMMAND", help="Command line of any ACP agent. Default: the demo agent.")
 @click.option(
     "--config",
     "config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="TOML file with several agents to choose from ([agents.NAME] command, env, cwd).",
 )
-@click.option(
-    "--model", metavar="MODEL", help="Model of the demo agent, e.g. openai:gpt-5. Default: a script, no LLM."
-)
-@click.option(
-    "--dist", type=click.Path(file_okay=False, path_type=Path), help="The built bundle. Default: dist/."
-)
+@click.option("--model", metavar="MODEL", help="Model of the demo agent, e.g. openai:gpt-5. Default: a script, no LLM.")
+@click.option("--dist", type=click.Path(file_okay=False, path_type=Path), help="The built bundle. Default: dist/.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", default=0, show_default="a free one", type=click.IntRange(0, 65535), help="Port to listen on."
-)
-@click.option(
-    "--allow-remote", is_flag=True, help="Allow a --host that is not loopback (needs --public-url)."
-)
-@click.option(
-    "--public-url", "public_urls", multiple=True, metavar="URL", help="Address given by a reverse proxy."
-)
+@click.option("--port", default=0, show_default="a free one", type=click.IntRange(0, 65535), help="Port to listen on.")
+@click.option("--allow-remote", is_flag=True, help="Allow a --host that is not loopback (needs --public-url).")
+@click.option("--public-url", "public_urls", multiple=True, metavar="URL", help="Address given by a reverse proxy.")
 @click.option(
     "--allow-origin",
     "origins",
@@ -173,9 +161,7 @@ def check() -> None:
 
 @agentpool.command("serve-acp")
 @click.argument("config", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--agent", "agent", metavar="NAME", help="The agent of CONFIG to serve. Default: the pool's main agent."
-)
+@click.option("--agent", "agent", metavar="NAME", help="The agent of CONFIG to serve. Default: the pool's main agent.")
 @click.option("--demo", is_flag=True, help="Serve the built-in demo agent; it needs no CONFIG and no key.")
 @click.option(
     "--model", metavar="MODEL", help="Any model agentpool knows, e.g. openai:gpt-5; replaces the agent's own."

@@ -10,7 +10,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,11 +51,7 @@ def _version(name: str) -> str | None:
 
 def examine() -> Iterator[Finding]:
     """Look at everything, cheapest first."""
-    python = platform.python_version()
-    if sys.version_info >= (3, 11):
-        yield Finding("ok", "Python", python, needed=True)
-    else:
-        yield Finding("problem", "Python", f"{python} is too old", "use Python 3.11 or newer", needed=True)
+    yield Finding("ok", "Python", platform.python_version(), needed=True)
     for name in ("sandport", "fastmcp", "mcp", "starlette", "uvicorn", "websockets"):
         version = _version(name)
         if version is None:
@@ -69,9 +64,7 @@ def examine() -> Iterator[Finding]:
     if version is not None:
         yield Finding("ok", "ACP SDK", f"agent-client-protocol {version}")
     else:
-        yield Finding(
-            "missing", "ACP SDK", "only needed for ACP clients without a page", "install sandport[acp]"
-        )
+        yield Finding("missing", "ACP SDK", "only needed for ACP clients without a page", "install sandport[acp]")
     yield _browser()
     keys = [name for name in _KEYS if os.environ.get(name)]
     if keys:
@@ -114,9 +107,7 @@ def _agentpool() -> Iterator[Finding]:
     if done.returncode == 0:
         yield Finding("ok", "agentpool", f"{line}, run as {command[0]}")
     else:
-        yield Finding(
-            "problem", "agentpool", line, f"install agentpool=={AGENTPOOL_VERSION} with pydantic-ai-slim<2"
-        )
+        yield Finding("problem", "agentpool", line, f"install agentpool=={AGENTPOOL_VERSION} with pydantic-ai-slim<2")
 
 
 def _browser() -> Finding:

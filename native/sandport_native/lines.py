@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """Largest message by default. Results of tools travel as one line, so this is also the largest tool result; 64 MiB
-is what the ACP SDKs buffer per connection, and far above asyncio's 64 KiB `readline` limit, which plays no part here."""
+is what the ACP SDKs buffer per connection, and far above asyncio's 64 KiB `readline`
+limit, which plays no part here."""
 
 PREFIX_BYTES = 512
 """How much of a dropped line is kept, enough to find the JSON-RPC id that usually stands near its start."""

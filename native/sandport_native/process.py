@@ -67,7 +67,9 @@ class AgentProcess:
     """A running agent. Made by `open_agent`."""
 
     def __init__(self, spec: AgentSpec, process: Process, limit: int) -> None:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         self.spec = spec
         self.pid = process.pid
         self.last_stderr = ""

@@ -72,9 +72,7 @@ class Turn:
     @property
     def text(self) -> str:
         return "".join(
-            update["content"]["text"]
-            for update in self.updates
-            if update["sessionUpdate"] == "agent_message_chunk"
+            update["content"]["text"] for update in self.updates if update["sessionUpdate"] == "agent_message_chunk"
         )
 
     @property
@@ -82,9 +80,7 @@ class Turn:
         return sum(update["sessionUpdate"] == "agent_message_chunk" for update in self.updates)
 
     def tool_updates(self) -> list[dict[str, Any]]:
-        return [
-            update for update in self.updates if update["sessionUpdate"] in ("tool_call", "tool_call_update")
-        ]
+        return [update for update in self.updates if update["sessionUpdate"] in ("tool_call", "tool_call_update")]
 
 
 @dataclass
@@ -189,9 +185,7 @@ async def run_client(
         port.attach("host", outer, "sp0.")
         tasks.start_soon(host.serve, inner, "sp0.")
         client: Client
-        peer = Peer(
-            port.acp, lambda inbound: client._on_request(inbound), lambda m, p: client._on_notification(m, p)
-        )
+        peer = Peer(port.acp, lambda inbound: client._on_request(inbound), lambda m, p: client._on_notification(m, p))
         client = Client(process, channel, host, port, peer)
         tasks.start_soon(peer.run)
         try:

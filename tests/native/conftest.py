@@ -91,7 +91,8 @@ async def run_gateway(
     if agent is not None:
         command = [*command, "--agent", agent]
     async with await anyio.open_process(command, env={**os.environ, **(env or {})}) as process:
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         with anyio.fail_after(30):
             line = (await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 4096)).decode()
         address, _, token = line.removeprefix("Sandport is ready: ").strip().partition("/#token=")
@@ -140,5 +141,5 @@ def alive(pid: int) -> bool:
 async def gone(pid: int, seconds: float = 15) -> None:
     """Wait for a process that is not our child to end (there is no event for that: poll the process table)."""
     with anyio.fail_after(seconds):
-        while alive(pid):
+        while alive(pid):  # noqa: ASYNC110
             await anyio.sleep(0.02)

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from sandport_native import agents
 from sandport_native.agents import AgentConfigError, agentpool_command, demo_agent, load_agents, parse_command
 from sandport_native.cli import main
-from sandport_native.gateway.server import Settings, SettingsError, is_loopback
 from sandport_native.gateway.app import Agents
+from sandport_native.gateway.server import Settings, SettingsError, is_loopback
 from sandport_native.process import AgentSpec
 
 
@@ -54,7 +54,7 @@ def test_config_file(tmp_path: Path) -> None:
 def test_bad_config_names_the_place(tmp_path: Path, text: str, hint: str) -> None:
     file = tmp_path / "sandport.toml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(AgentConfigError, match="sandport.toml") as info:
+    with pytest.raises(AgentConfigError, match=r"sandport\.toml") as info:
         load_agents(file)
     assert hint in str(info.value)
 
@@ -63,12 +63,12 @@ class TestDemoAgent:
     @pytest.fixture(autouse=True)
     def elsewhere(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(agents, "project_root", lambda: None)
-        monkeypatch.setattr(agents.importlib.util, "find_spec", lambda name: None)
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
         monkeypatch.delenv(agents.AGENTPOOL_ENV, raising=False)
         monkeypatch.chdir(tmp_path)
 
     def test_this_interpreter_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(agents.importlib.util, "find_spec", lambda name: object())
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
         assert agentpool_command() == [sys.executable, "-m", "sandport_native"]
 
     def test_then_the_environment_variable(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ class TestDemoAgent:
 
     def test_a_wrong_variable_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(agents.AGENTPOOL_ENV, "/no/such/file")
-        with pytest.raises(AgentConfigError, match="/no/such/file"):
+        with pytest.raises(AgentConfigError, match=r"/no/such/file"):
             agentpool_command()
 
     def test_then_the_environment_beside_the_project(self, tmp_path: Path) -> None:
@@ -112,9 +112,7 @@ class TestSettings:
 
     def test_safe(self, tmp_path: Path) -> None:
         Settings(self.agents, tmp_path).validate()
-        Settings(
-            self.agents, tmp_path, host="0.0.0.0", allow_remote=True, public_urls=["https://a.example"]
-        ).validate()
+        Settings(self.agents, tmp_path, host="0.0.0.0", allow_remote=True, public_urls=["https://a.example"]).validate()
 
     @pytest.mark.parametrize(
         ("host", "loopback"),
@@ -132,18 +130,21 @@ class TestCommandLine:
     )
     def test_help(self, arguments: list[str]) -> None:
         result = CliRunner().invoke(main, [*arguments, "--help"])
-        assert result.exit_code == 0 and len(result.output) > 100
+        assert result.exit_code == 0
+        assert len(result.output) > 100
 
     def test_version(self) -> None:
         assert CliRunner().invoke(main, ["--version"]).output.startswith("sandport")
 
     def test_choices_exclude_each_other(self) -> None:
         result = CliRunner().invoke(main, ["serve", "--agent", "x", "--model", "y"])
-        assert result.exit_code == 2 and "exclude" in result.output
+        assert result.exit_code == 2
+        assert "exclude" in result.output
 
     def test_agentpool_needs_its_environment(self) -> None:
         result = CliRunner().invoke(main, ["agentpool", "check"])
-        assert result.exit_code == 1 and "agentpool==2.9.18" in result.output
+        assert result.exit_code == 1
+        assert "agentpool==2.9.18" in result.output
 
     def test_doctor(self, tmp_path: Path) -> None:
         environment = {
@@ -153,5 +154,7 @@ class TestCommandLine:
         }
         result = CliRunner().invoke(main, ["doctor"], env={**os.environ, **environment})
         assert result.exit_code == 0
-        assert "build.sh build" in result.output and "/no/such/file" in result.output
-        assert "OPENAI_API_KEY" in result.output and "sk-secret" not in result.output
+        assert "build.sh build" in result.output
+        assert "/no/such/file" in result.output
+        assert "OPENAI_API_KEY" in result.output
+        assert "sk-secret" not in result.output

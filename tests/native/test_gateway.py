@@ -19,6 +19,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 KIB = 1024
 
 
+def proc(pid: int, name: str) -> bytes:
+    return Path(f"/proc/{pid}/{name}").read_bytes()
+
+
 async def refused(gateway: RunningGateway, **options: object) -> tuple[int, str]:
     with pytest.raises(InvalidStatus) as info:
         async with gateway.socket(**options):
@@ -37,9 +41,7 @@ class TestDoor:
     async def test_token(self, gateway: RunningGateway) -> None:
         async with run_gateway() as other:
             assert other.token != gateway.token
-            assert (await refused(gateway, subprotocols=["acp.v1", f"sandport.token.{other.token}"]))[
-                0
-            ] == 403
+            assert (await refused(gateway, subprotocols=["acp.v1", f"sandport.token.{other.token}"]))[0] == 403
         assert (await refused(gateway, subprotocols=["acp.v1"]))[0] == 403
         assert (await refused(gateway, subprotocols=None))[0] == 403
         assert (await refused(gateway, subprotocols=["acp.v1", "sandport.token.wrong"]))[0] == 403
@@ -67,9 +69,10 @@ class TestDoor:
             line = await gateway.wait_log("agent saw")
         log = "\n".join(gateway.log)
         assert line.rstrip().endswith("agent saw *** 0")
-        assert gateway.token not in log and "wrong-token-of-someone" not in log
+        assert gateway.token not in log
+        assert "wrong-token-of-someone" not in log
         assert log.count("started (pid") == 1
-        arguments = Path(f"/proc/{gateway.process.pid}/cmdline").read_text(encoding="utf-8")
+        arguments = proc(gateway.process.pid, "cmdline").decode()
         assert gateway.token not in arguments
 
     async def test_only_the_plain_subprotocol_is_echoed(self, gateway: RunningGateway) -> None:
@@ -80,14 +83,16 @@ class TestDoor:
         async with run_gateway("--max-sockets", "1") as gateway, gateway.socket() as socket:
             await socket.request("echo", {})
             status, text = await refused(gateway)
-            assert status == 503 and "--max-sockets" in text
+            assert status == 503
+            assert "--max-sockets" in text
 
     async def test_remote_host_needs_the_flag(self) -> None:
         done = await anyio.run_process(
             [sys.executable, "-m", "sandport_native", "serve", "--host", "0.0.0.0", "--agent", ECHO],
             check=False,
         )
-        assert done.returncode == 1 and b"--allow-remote" in done.stderr
+        assert done.returncode == 1
+        assert b"--allow-remote" in done.stderr
 
 
 class TestMessages:
@@ -136,11 +141,14 @@ class TestMessages:
         async with run_gateway("--max-message", "1") as gateway, gateway.socket() as socket:
             limit = 1024 * KIB
             answer = await socket.request("echo", {"text": "z" * limit})
-            assert answer["id"] == 1 and str(limit) in answer["error"]["message"]
+            assert answer["id"] == 1
+            assert str(limit) in answer["error"]["message"]
             answer = await socket.request("big", {"bytes": limit + 1})  # from the agent: a result
-            assert answer["id"] == 2 and str(limit) in answer["error"]["message"]
+            assert answer["id"] == 2
+            assert str(limit) in answer["error"]["message"]
             answer = await socket.request("big-request", {"bytes": limit})  # from the agent: a request
-            assert answer["result"]["id"] == "r1" and str(limit) in answer["result"]["error"]["message"]
+            assert answer["result"]["id"] == "r1"
+            assert str(limit) in answer["result"]["error"]["message"]
             assert (await socket.request("big", {"bytes": limit}))["id"] == 4
 
     async def test_binary_frames_are_refused(self, gateway: RunningGateway) -> None:
@@ -148,7 +156,8 @@ class TestMessages:
             await socket.connection.send(b"{}")
             with pytest.raises(ConnectionClosed) as info:
                 await socket.receive()
-            assert info.value.rcvd is not None and info.value.rcvd.code == 1003
+            assert info.value.rcvd is not None
+            assert info.value.rcvd.code == 1003
 
     async def test_noise_on_stdout_does_not_reach_the_page(self, gateway: RunningGateway) -> None:
         async with gateway.socket() as socket:
@@ -173,13 +182,14 @@ class TestMessages:
                     await socket.connection.send(frame)
                     sent += 1
             assert sent < 100
-            status = Path(f"/proc/{gateway.process.pid}/status").read_text(encoding="utf-8")
+            status = proc(gateway.process.pid, "status").decode()
             resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
             assert resident < 250 * KIB  # kB; 200 MB of frames would not fit
             os.kill(pid, signal.SIGKILL)
             with pytest.raises(ConnectionClosed) as info:
                 await socket.receive()
-            assert info.value.rcvd is not None and info.value.rcvd.code == 1011
+            assert info.value.rcvd is not None
+            assert info.value.rcvd.code == 1011
 
 
 class TestLifetime:
@@ -196,8 +206,10 @@ class TestLifetime:
             with pytest.raises(ConnectionClosed) as info:
                 await socket.request("exit", {"status": 3, "words": "é" * 200})
             closed = info.value.rcvd
-            assert closed is not None and closed.code == 1011
-            assert "exit status 3" in closed.reason and len(closed.reason.encode()) <= 120
+            assert closed is not None
+            assert closed.code == 1011
+            assert "exit status 3" in closed.reason
+            assert len(closed.reason.encode()) <= 120
         async with gateway.socket() as socket:  # the next socket gets a fresh agent
             assert (await socket.request("echo", {}))["result"] == {}
 
@@ -206,13 +218,15 @@ class TestLifetime:
             os.kill((await socket.request("pid"))["result"]["pid"], signal.SIGKILL)
             with pytest.raises(ConnectionClosed) as info:
                 await socket.receive()
-            assert info.value.rcvd is not None and "SIGKILL" in info.value.rcvd.reason
+            assert info.value.rcvd is not None
+            assert "SIGKILL" in info.value.rcvd.reason
 
     async def test_missing_command(self) -> None:
         async with run_gateway(agent="/no/such/agent --acp") as gateway, gateway.socket() as socket:
             with pytest.raises(ConnectionClosed) as info:
                 await socket.receive()
-            assert info.value.rcvd is not None and info.value.rcvd.code == 1011
+            assert info.value.rcvd is not None
+            assert info.value.rcvd.code == 1011
             assert "/no/such/agent" in info.value.rcvd.reason
 
     async def test_stubborn_group_is_killed(self, gateway: RunningGateway) -> None:
@@ -230,7 +244,8 @@ class TestLifetime:
             for socket in (one, two):
                 with pytest.raises(ConnectionClosed) as info:
                     await socket.receive()
-                assert info.value.rcvd is not None and info.value.rcvd.code == 1001
+                assert info.value.rcvd is not None
+                assert info.value.rcvd.code == 1001
             with anyio.fail_after(15):
                 assert await gateway.process.wait() == 0
             assert not any(alive(pid) for pid in pids)
@@ -246,17 +261,16 @@ class TestLifetime:
             assert (await http(gateway, "/agents"))["agents"] == ["first", "second"]
             async with gateway.socket(query="?agent=second") as socket:
                 pid = (await socket.request("pid"))["result"]["pid"]
-                assert b"WHO=second" in Path(f"/proc/{pid}/environ").read_bytes()
+                assert b"WHO=second" in proc(pid, "environ")
                 assert (await http(gateway, "/health"))["sockets"] == 1
             status, text = await refused(gateway, query="?agent=third")
-            assert status == 404 and "first, second" in text
+            assert status == 404
+            assert "first, second" in text
 
     async def test_rounds_leave_nothing_behind(self, gateway: RunningGateway) -> None:
         async def count() -> tuple[int, int]:
             base = Path(f"/proc/{gateway.process.pid}")
-            children = (
-                (base / "task" / str(gateway.process.pid) / "children").read_text(encoding="utf-8").split()
-            )
+            children = (base / "task" / str(gateway.process.pid) / "children").read_text(encoding="utf-8").split()
             return len(list((base / "fd").iterdir())), len(children)
 
         async def rounds(number: int) -> None:
@@ -264,14 +278,15 @@ class TestLifetime:
                 async with gateway.socket() as socket:
                     await socket.request("echo", {})
             with anyio.fail_after(20):
-                while (await http(gateway, "/health"))["sockets"]:
+                while (await http(gateway, "/health"))["sockets"]:  # noqa: ASYNC110 - another process
                     await anyio.sleep(0.02)
 
         await rounds(3)
         before = await count()
         await rounds(int(os.environ.get("SANDPORT_ROUNDS", "25")))
         after = await count()
-        assert after[0] <= before[0] + 1 and after[1] == before[1] == 0
+        assert after[0] <= before[0] + 1
+        assert after[1] == before[1] == 0
 
 
 async def http(gateway: RunningGateway, path: str) -> dict[str, object]:

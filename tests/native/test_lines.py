@@ -11,11 +11,7 @@ from sandport_native.lines import Line, LineSplitter, Oversize, message_head
 def test_lines_around_64_kib_pass(size: int) -> None:
     splitter = LineSplitter()
     data = b"x" * size + b"\n"
-    events = [
-        event
-        for start in range(0, len(data), 65_536)
-        for event in splitter.feed(data[start : start + 65_536])
-    ]
+    events = [event for start in range(0, len(data), 65_536) for event in splitter.feed(data[start : start + 65_536])]
     assert events == [Line(b"x" * size)]
     assert splitter.buffered == 0
 
@@ -24,9 +20,7 @@ def test_lines_around_64_kib_pass(size: int) -> None:
 def test_any_cut_gives_the_same_lines(lines: list[bytes], step: int) -> None:
     data = b"".join(line + b"\n" for line in lines)
     splitter = LineSplitter(1000)
-    events = [
-        event for start in range(0, len(data), step) for event in splitter.feed(data[start : start + step])
-    ]
+    events = [event for start in range(0, len(data), step) for event in splitter.feed(data[start : start + step])]
     assert events == [Line(line.removesuffix(b"\r")) for line in lines if line.strip()]
     assert splitter.end() is None
 
@@ -44,7 +38,9 @@ def test_unterminated_flood_is_not_buffered() -> None:
         assert list(splitter.feed(b"z" * 1000)) == []
     assert splitter.buffered == 0
     (event,) = splitter.feed(b"\n")
-    assert isinstance(event, Oversize) and event.size == 1_000_000 and len(event.prefix) == 512
+    assert isinstance(event, Oversize)
+    assert event.size == 1_000_000
+    assert len(event.prefix) == 512
 
 
 def test_end_gives_the_unfinished_line() -> None:

@@ -77,7 +77,8 @@ def test_failure_is_told() -> None:
 
 def test_strange_results_do_not_raise() -> None:
     answer = plan("List files", TOOLS, [Done(Call("list_files", {}), 3)])
-    assert isinstance(answer, Answer) and "not what I expected" in answer.text
+    assert isinstance(answer, Answer)
+    assert "not what I expected" in answer.text
 
 
 @given(st.text(max_size=200))
@@ -99,7 +100,8 @@ async def test_the_tour_with_the_real_workspace_tools(tmp_path: Path) -> None:
     """Find, read, count: the request of `build.sh check`, with the tools it will meet."""
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "mod.py").write_text(
-        "import x\n\n\nclass Widget:\n    def a(self): ...\n\n    async def b(self): ...\n\n\ndef c():\n    return Widget()\n",
+        "import x\n\n\nclass Widget:\n    def a(self): ...\n\n    async def b(self): ...\n\n\n"
+        "def c():\n    return Widget()\n",
         encoding="utf-8",
     )
     (tmp_path / "test_mod.py").write_text("class Widget: pass\n", encoding="utf-8")
@@ -114,7 +116,9 @@ async def test_the_tour_with_the_real_workspace_tools(tmp_path: Path) -> None:
                 done.append(Done(call, result.structured_content))
     assert [item.call.tool for item in done] == ["search", "read_file", "run_python"]
     assert "`pkg/mod.py`, line 4 (1 more match)" in step.text
-    assert "**11 lines**" in step.text and "**3 functions**" in step.text and NOTE in step.text
+    assert "**11 lines**" in step.text
+    assert "**3 functions**" in step.text
+    assert NOTE in step.text
 
 
 @pytest.mark.anyio
@@ -129,14 +133,13 @@ async def test_the_tour_with_the_real_workspace_tools(tmp_path: Path) -> None:
         ("Run raise ValueError('no')", "failed"),
     ],
 )
-async def test_answers_with_the_real_workspace_tools(
-    tmp_path: Path, request_text: str, expected: str
-) -> None:
+async def test_answers_with_the_real_workspace_tools(tmp_path: Path, request_text: str, expected: str) -> None:
     (tmp_path / "data.csv").write_text("name,n\nalice,1\nbob,2\n", encoding="utf-8")
     async with Client(create_server(tmp_path)) as client:
         tools = [Tool(tool.name) for tool in await client.list_tools()]
         (call,) = plan(request_text, tools, [])  # type: ignore[misc]
         result = await client.call_tool(call.tool, dict(call.arguments), raise_on_error=False)
-        error = result.content[0].text if result.is_error else None  # type: ignore[union-attr]
+        error = result.content[0].text if result.is_error else None
         answer = plan(request_text, tools, [Done(call, result.structured_content, error)])
-    assert isinstance(answer, Answer) and expected in answer.text
+    assert isinstance(answer, Answer)
+    assert expected in answer.text

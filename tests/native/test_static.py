@@ -28,9 +28,7 @@ def dist(tmp_path: Path) -> Path:
     (root / "assets" / "index-BxK3d9aZ.js.gz").write_bytes(gzip.compress(PLAIN))
     (root / "runtime" / "pyodide.asm.wasm").write_bytes(b"\0asm")
     (root / "headers.json").write_text(
-        json.dumps(
-            {"*": {"X-All": "yes"}, "sandbox.html": {"Content-Security-Policy": "connect-src {origin}"}}
-        ),
+        json.dumps({"*": {"X-All": "yes"}, "sandbox.html": {"Content-Security-Policy": "connect-src {origin}"}}),
         encoding="utf-8",
     )
     (tmp_path / "secret.txt").write_text("secret", encoding="utf-8")
@@ -47,7 +45,8 @@ def client(dist: Path) -> TestClient:
 
 def test_page_with_default_headers(client: TestClient) -> None:
     response = client.get("/")
-    assert response.status_code == 200 and response.text == "<!doctype html>page"
+    assert response.status_code == 200
+    assert response.text == "<!doctype html>page"
     assert response.headers["x-all"] == "yes"
     assert response.headers["cache-control"] == "no-cache"
 
@@ -91,7 +90,8 @@ def test_etag_spares_the_body_and_differs_by_encoding(client: TestClient) -> Non
     packed = client.get(path, headers={"accept-encoding": "gzip"}).headers["etag"]
     assert plain != packed
     again = client.get(path, headers={"if-none-match": plain})
-    assert again.status_code == 304 and again.content == b""
+    assert again.status_code == 304
+    assert again.content == b""
     assert client.get(path, headers={"if-none-match": packed}).status_code == 200
 
 
@@ -99,7 +99,8 @@ def test_rebuilt_file_is_seen(client: TestClient, dist: Path) -> None:
     before = client.get("/").headers["etag"]
     (dist / "index.html").write_text("<!doctype html>new page", encoding="utf-8")
     after = client.get("/", headers={"if-none-match": before})
-    assert after.status_code == 200 and after.text.endswith("new page")
+    assert after.status_code == 200
+    assert after.text.endswith("new page")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,8 @@ def test_plain_get_of_the_socket_says_what_it_is(client: TestClient) -> None:
 def test_missing_bundle_names_the_remedy(client: TestClient, dist: Path) -> None:
     (dist / "index.html").unlink()
     response = client.get("/")
-    assert response.status_code == 404 and "build.sh build" in response.text
+    assert response.status_code == 404
+    assert "build.sh build" in response.text
 
 
 def test_media_types() -> None:

@@ -26,12 +26,14 @@ def test_broken_errors_stay_errors() -> None:
 @pytest.mark.parametrize("result", [None, [], "x", 3, True])
 def test_results_that_are_no_objects_become_errors(result: Any) -> None:
     message = repaired({"jsonrpc": "2.0", "id": 0, "result": result})
-    assert "result" not in message and message["error"]["code"] == -32603 and "data" in message["error"]
+    assert "result" not in message
+    assert message["error"]["code"] == -32603
+    assert "data" in message["error"]
 
 
 def test_lane_requests_carry_their_id_to_the_handler() -> None:
     message = {"id": "sp0.1", "method": "mcp/message", "params": {"connectionId": "c", "method": "ping"}}
-    assert repaired(message)["params"] == {**message["params"], REQUEST_ID_KEY: "sp0.1"}
+    assert repaired(message)["params"] == {"connectionId": "c", "method": "ping", REQUEST_ID_KEY: "sp0.1"}
     assert repaired({"id": 1, "method": "mcp/message"})["params"] == {REQUEST_ID_KEY: 1}
 
 
@@ -48,4 +50,4 @@ def test_lane_requests_carry_their_id_to_the_handler() -> None:
     ],
 )
 def test_everything_else_passes_byte_for_byte(line: bytes) -> None:
-    assert repair(line) == (line, b'notifications/x' in line)
+    assert repair(line) == (line, b"notifications/x" in line)

@@ -76,12 +76,12 @@ class SandportAgent(AgentPoolACPAgent):
 
     def bind(self, connection: AgentSideConnection, order: LaneOrder) -> None:
         """Wrap the connection's handler. Once, right after the connection was made."""
-        rpc = connection._conn  # noqa: SLF001
+        rpc = connection._conn
         self._order = order
         self.mcp = AcpMcpConnectionManager(AgentpoolOuter(rpc, order))
         self.servers = PageServers(self.mcp, self.mcp_timeout)
-        self._inner: Handler = rpc._handler  # noqa: SLF001
-        rpc._handler = self._handle  # noqa: SLF001
+        self._inner: Handler = rpc._handler
+        rpc._handler = self._handle
 
     async def shut_down(self) -> None:
         """Disconnect every server and close every session. The connection may already be gone."""
@@ -121,11 +121,7 @@ class SandportAgent(AgentPoolACPAgent):
 
     def _with_capability(self, response: Any) -> Any:
         # A dict passes through agentpool unchanged; its capability model would drop the field.
-        result = (
-            response.model_dump(by_alias=True, exclude_none=True)
-            if isinstance(response, BaseModel)
-            else response
-        )
+        result = response.model_dump(by_alias=True, exclude_none=True) if isinstance(response, BaseModel) else response
         capabilities = result.setdefault("agentCapabilities", {})
         if self.mcp_over_acp:
             capabilities.setdefault("mcpCapabilities", {})["acp"] = True
@@ -178,11 +174,7 @@ class SandportAgent(AgentPoolACPAgent):
             await self.servers.detach(known)
         async with self._turn(known) if isinstance(known, str) else contextlib.nullcontext():
             response = await self._route(method, params)
-        result = (
-            response.model_dump(by_alias=True, exclude_none=True)
-            if isinstance(response, BaseModel)
-            else response
-        )
+        result = response.model_dump(by_alias=True, exclude_none=True) if isinstance(response, BaseModel) else response
         result = dict(result or {})
         session_id = known or result.get("sessionId")
         session = self.session_manager.get_session(session_id) if isinstance(session_id, str) else None
@@ -234,9 +226,7 @@ class SandportAgent(AgentPoolACPAgent):
             assert config is not None
             for other in configs:
                 if config.name == other.name or config.acp_id == other.acp_id:
-                    raise RequestError.invalid_params(
-                        {"mcpServers": f"two acp servers share a name or id: {name}"}
-                    )
+                    raise RequestError.invalid_params({"mcpServers": f"two acp servers share a name or id: {name}"})
             configs.append(config)
         return configs, others, skipped
 
@@ -351,7 +341,7 @@ async def _finishing_streams(agent: BaseAgent[Any, Any]) -> AsyncIterator[None]:
         streams.append(stream)
         return stream
 
-    agent.run_stream = run_stream  # type: ignore[method-assign, assignment]
+    agent.run_stream = run_stream  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -366,13 +356,13 @@ async def _cancel_into(stream: Any, agent: BaseAgent[Any, Any]) -> None:
     """Have a half-read stream meet the cancellation that hit its reader, and read what it still says."""
     task = asyncio.current_task()
     assert task is not None
-    agent._cancelled = True  # noqa: SLF001
+    agent._cancelled = True
     task.cancel()  # arrives where the stream waits next: at its tool call or its model
     try:
         with anyio.move_on_after(FINISH_TIMEOUT):
             async for _ in stream:
                 pass
-    except (Exception, asyncio.CancelledError):  # noqa: BLE001 - how it ends is of no interest
+    except (Exception, asyncio.CancelledError):
         log.debug("a cancelled turn ended badly", exc_info=True)
     finally:
         task.uncancel()

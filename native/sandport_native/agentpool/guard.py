@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FunctionType
+from typing import Any
 
 SUPPORTED = "2.9.18"
 REMEDY = f"install agentpool=={SUPPORTED} with 'pydantic-ai-slim<2' (Python 3.13)"
@@ -52,9 +53,7 @@ _PLACES = (
     _Place("agentpool_server.acp_server.session_manager", "ACPSessionManager.get_session", ("session_id",)),
     _Place("agentpool_server.acp_server.session_manager", "ACPSessionManager.close_all_sessions"),
     _Place("agentpool_server.acp_server.session", "ACPSession._register_mcp_prompts_as_commands"),
-    _Place(
-        "agentpool_server.acp_server.session", "ACPSession.__post_init__", names=("requests", "notifications")
-    ),
+    _Place("agentpool_server.acp_server.session", "ACPSession.__post_init__", names=("requests", "notifications")),
     _Place("agentpool_server.acp_server.server", "ACPServer.from_config", ("config", "agent")),
     _Place("agentpool.mcp_server.client", "MCPClient._get_client", ("config", "force_oauth")),
     _Place("agentpool.mcp_server.client", "MCPClient.__init__", ("config",), ("_client", "_get_client")),
@@ -63,9 +62,7 @@ _PLACES = (
         "MCPClient.call_tool",
         ("name", "run_context", "arguments", "agent_ctx"),
     ),
-    _Place(
-        "agentpool.mcp_server.manager", "MCPManager.__init__", names=("providers", "aggregating_provider")
-    ),
+    _Place("agentpool.mcp_server.manager", "MCPManager.__init__", names=("providers", "aggregating_provider")),
     _Place(
         "agentpool.resource_providers.mcp_provider",
         "MCPResourceProvider.__init__",
@@ -97,7 +94,7 @@ def _check(place: _Place) -> None:
             target = inspect.getattr_static(target, name)
     except (ImportError, AttributeError) as exc:
         raise UnknownAgentpoolError(f"{where} is not there ({exc}); {REMEDY}") from exc
-    function = getattr(target, "__func__", target)  # classmethods
+    function: Any = getattr(target, "__func__", target)  # classmethods
     function = inspect.unwrap(function)
     if not isinstance(function, FunctionType):
         raise UnknownAgentpoolError(f"{where} is not a function any more; {REMEDY}")
@@ -118,9 +115,7 @@ def check_agentpool() -> str:
     """
     found = _version("agentpool")
     if found != SUPPORTED:
-        raise UnknownAgentpoolError(
-            f"agentpool {found} is installed, this add-on knows {SUPPORTED}; {REMEDY}"
-        )
+        raise UnknownAgentpoolError(f"agentpool {found} is installed, this add-on knows {SUPPORTED}; {REMEDY}")
     pydantic_ai = _version("pydantic-ai-slim")
     if int(pydantic_ai.partition(".")[0]) >= 2:
         raise UnknownAgentpoolError(
@@ -131,6 +126,4 @@ def check_agentpool() -> str:
         for place in _PLACES:
             _check(place)
     versions = {name: _version(name) for name in ("fastmcp", "mcp")}
-    return f"agentpool {found}, pydantic-ai-slim {pydantic_ai}, " + ", ".join(
-        f"{n} {v}" for n, v in versions.items()
-    )
+    return f"agentpool {found}, pydantic-ai-slim {pydantic_ai}, " + ", ".join(f"{n} {v}" for n, v in versions.items())

@@ -7,6 +7,7 @@ error keeps its code, message and data.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import anyio
@@ -35,7 +36,7 @@ class AgentpoolOuter:
     async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
         """See `sandport.rpc.AcpOuter.request`."""
         # `send_request` takes this number before it first waits, so nobody can come in between.
-        request_id = self._connection._next_request_id  # noqa: SLF001
+        request_id = self._connection._next_request_id
         try:
             with anyio.fail_after(timeout):
                 result = await self._connection.send_request(method, params)
@@ -74,9 +75,7 @@ class AgentpoolOuter:
 
     async def _give_up(self, request_id: int) -> None:
         # The entry would stay until an answer comes, which may be never.
-        self._connection._state.resolve_outgoing(request_id, None)  # noqa: SLF001
+        self._connection._state.resolve_outgoing(request_id, None)
         with anyio.move_on_after(CANCEL_TIMEOUT):
-            try:
+            with contextlib.suppress(ChannelClosed):
                 await self.notify("$/cancel_request", {"requestId": request_id})
-            except ChannelClosed:
-                pass

@@ -49,13 +49,13 @@ class _Changes(MessageHandler):
         self._provider = provider
 
     async def on_tool_list_changed(self, message: mcp_types.ToolListChangedNotification) -> None:
-        await self._provider._on_tools_changed({})  # noqa: SLF001
+        await self._provider._on_tools_changed({})
 
     async def on_prompt_list_changed(self, message: mcp_types.PromptListChangedNotification) -> None:
-        await self._provider._on_prompts_changed({})  # noqa: SLF001
+        await self._provider._on_prompts_changed({})
 
     async def on_resource_list_changed(self, message: mcp_types.ResourceListChangedNotification) -> None:
-        await self._provider._on_resources_changed({})  # noqa: SLF001
+        await self._provider._on_resources_changed({})
 
 
 class PageClient(MCPClient):
@@ -87,9 +87,7 @@ class PageClient(MCPClient):
         self._schemas: dict[str, dict[str, Any]] = {}
         # The placeholder is never started: `_get_client` does not look at it. As a stdio config it keeps the base
         # class from trying OAuth after a failed connect.
-        super().__init__(
-            StdioMCPServerConfig(name=name, command="sandport-page-server"), accessible_roots=list(roots)
-        )
+        super().__init__(StdioMCPServerConfig(name=name, command="sandport-page-server"), accessible_roots=list(roots))
 
     def _get_client(self, config: MCPServerConfig, force_oauth: bool = False) -> fastmcp.Client[Any]:
         return fastmcp.Client(
@@ -113,7 +111,7 @@ class PageClient(MCPClient):
         The base class builds a Python signature from the schema and loses what a signature cannot say (unions,
         nested constraints); here the schema itself goes to the model, and the arguments pass untouched.
         """
-        schema = cast("dict[str, Any]", tool.input_schema)
+        schema = tool.input_schema
         properties: dict[str, Any] = schema.get("properties", {})
         required = set(schema.get("required", ()))
         if tool.output_schema is not None:
@@ -150,9 +148,9 @@ class PageClient(MCPClient):
     ) -> ToolReturn | str | Any:
         """Call a tool. Errors of every kind go to the model: as a retry while it has some, then as the result."""
 
-        async def progress(done: float, total: float | None, message: str | None) -> None:
+        async def show(progress: float, total: float | None, message: str | None) -> None:
             if agent_ctx is not None:
-                await agent_ctx.report_progress(done, total, message or "")
+                await agent_ctx.report_progress(progress, total, message or "")
 
         try:
             self._ensure_connected()
@@ -160,12 +158,12 @@ class PageClient(MCPClient):
                 result = await self._client.call_tool(
                     name,
                     arguments,
-                    progress_handler=progress,
+                    progress_handler=show,
                     raise_on_error=False,
                     # The client's own limit would cut off a person who thinks about a question.
                     timeout=self._timeout,
                 )
-        except Exception as exc:  # noqa: BLE001 - whatever it is, the model must hear of it
+        except Exception as exc:
             return _failed(_describe(exc), run_context)
         if result.is_error:
             return _failed(_text(result.content) or f"{name} failed without a message", run_context)
@@ -252,14 +250,14 @@ class PageProvider(MCPResourceProvider):
             generation = self._generation
             try:
                 listed = await self.client.list_tools()
-            except Exception as exc:  # noqa: BLE001 - one bad server must not take the others' tools away
+            except Exception as exc:
                 log.warning("listing the tools of %s failed: %s", self.server_name, exc)
                 return
             tools: list[FunctionTool] = []
             for tool in listed:
                 try:
                     converted = self.client.convert_tool(tool)
-                except Exception:  # noqa: BLE001 - nor one bad tool its siblings
+                except Exception:
                     log.exception("the tool %s of %s cannot be used", tool.name, self.server_name)
                     continue
                 converted.name = self._rename(tool.name)
@@ -275,9 +273,7 @@ class PageProvider(MCPResourceProvider):
         cached = self._tools_cache
         self._generation += 1
         await super()._on_tools_changed(_meta)
-        if (
-            cached is None
-        ):  # a second notice before the new list: the base class would forget what was disabled
+        if cached is None:  # a second notice before the new list: the base class would forget what was disabled
             self._saved_enabled_states = saved
         self._refresh(self)
 

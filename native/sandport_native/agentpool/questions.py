@@ -58,10 +58,10 @@ class Questions:
         """fastmcp's elicitation handler: the value, or an `ElicitResult` to decline or cancel."""
         if isinstance(params, mcp_types.ElicitRequestURLParams):
             url = str(params.url)
-            answer = await self._ask(
-                f"{message}\n{url}", [("accept", "I have opened it"), ("decline", "Decline")]
-            )
-            return ElicitResult(action={"accept": "accept", "decline": "decline"}.get(answer or "", "cancel"))
+            answer = await self._ask(f"{message}\n{url}", [("accept", "I have opened it"), ("decline", "Decline")])
+            if answer not in ("accept", "decline"):
+                return ElicitResult(action="cancel")
+            return ElicitResult(action="accept" if answer == "accept" else "decline")
         schema = params.requested_schema
         choices = _choices(schema)
         if choices is None:
@@ -79,28 +79,25 @@ class Questions:
         """fastmcp's sampling handler: the model's text. The person is asked first, since it spends their key."""
         from agentpool.mcp_server.conversions import sampling_messages_to_user_content
         from pydantic_ai import Agent
+        from pydantic_ai.settings import ModelSettings
 
         prompts = sampling_messages_to_user_content(list(messages))
         shown = "\n".join(item for item in prompts if isinstance(item, str))[:500]
         if (
-            await self._ask(
-                f"Let the model answer this?\n{shown}", [("allow", "Allow"), ("decline", "Decline")]
-            )
+            await self._ask(f"Let the model answer this?\n{shown}", [("allow", "Allow"), ("decline", "Decline")])
             != "allow"
         ):
             raise PermissionError("The person declined the sampling request")
         agent = self._session.agent
         model = getattr(agent, "_model", None)
         if isinstance(model, str):
-            model = agent._resolve_model_string(model)[0]  # type: ignore[attr-defined]  # noqa: SLF001
+            model = agent._resolve_model_string(model)[0]  # type: ignore[attr-defined]
         if model is None:
             raise RuntimeError("The agent has no model that could answer")
-        settings: dict[str, Any] = {"max_tokens": params.max_tokens}
+        settings = ModelSettings(max_tokens=params.max_tokens)
         if params.temperature is not None:
             settings["temperature"] = params.temperature
-        sampler: Agent[None, str] = Agent(
-            model, instructions=params.system_prompt or None, model_settings=settings
-        )  # type: ignore[arg-type]
+        sampler = Agent(model, instructions=params.system_prompt or None, model_settings=settings)
         return (await sampler.run(prompts)).output
 
     async def _ask(self, question: str, options: Sequence[tuple[str, str]]) -> str | None:

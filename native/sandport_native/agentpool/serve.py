@@ -94,7 +94,7 @@ async def _serve(options: ServeOptions, stdout: Any) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     async with server.pool:
-        default_agent = server._resolve_default_agent()  # noqa: SLF001
+        default_agent = server._resolve_default_agent()
         if options.model is not None:
             await default_agent.set_model(options.model)
         agents: list[SandportAgent] = []

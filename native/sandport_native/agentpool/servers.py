@@ -75,8 +75,8 @@ class PageServers:
             outcomes = await asyncio.gather(*(self._attach(session, config, names) for config in configs))
             if configs:
                 try:
-                    await session._register_mcp_prompts_as_commands()  # noqa: SLF001
-                except Exception:  # noqa: BLE001 - prompts are an extra
+                    await session._register_mcp_prompts_as_commands()
+                except Exception:
                     log.exception("registering the page's prompts as commands failed")
         finally:
             CURRENT_SESSION.reset(token)
@@ -87,9 +87,7 @@ class PageServers:
         attached = self._sessions.pop(session_id, [])
         for item in attached:
             item.stop.set()
-        await asyncio.gather(
-            *(item.task for item in attached if item.task is not None), return_exceptions=True
-        )
+        await asyncio.gather(*(item.task for item in attached if item.task is not None), return_exceptions=True)
 
     async def close(self) -> None:
         """Detach every session's servers."""
@@ -123,7 +121,7 @@ class PageServers:
             attached.task.cancel()
             await asyncio.gather(attached.task, return_exceptions=True)
             return self._failure(config, f"no answer within {HANDSHAKE_TIMEOUT:g} s")
-        except Exception as exc:  # noqa: BLE001 - reported, siblings go on
+        except Exception as exc:
             return self._failure(config, _root_cause(exc))
         self._sessions.setdefault(session.session_id, []).append(attached)
         log.info("page server %s attached to session %s", config.name, session.session_id)
@@ -133,9 +131,7 @@ class PageServers:
         log.error("page server %s could not be attached: %s", config.name, reason)
         return Failure(config.name, reason)
 
-    async def _own(
-        self, attached: _Attached, agent: BaseAgent[Any, Any], ready: asyncio.Future[None]
-    ) -> None:
+    async def _own(self, attached: _Attached, agent: BaseAgent[Any, Any], ready: asyncio.Future[None]) -> None:
         provider = attached.provider
         manager: MCPManager = agent.mcp
         try:
@@ -150,7 +146,7 @@ class PageServers:
                 finally:
                     with _changing(manager):
                         manager.providers.remove(provider)
-        except Exception as exc:  # noqa: BLE001 - told to the one who waits, or logged
+        except Exception as exc:
             if not ready.done():
                 ready.set_exception(exc)
             else:

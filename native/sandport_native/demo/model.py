@@ -32,9 +32,7 @@ _RESULTS = (ToolReturnPart, RetryPromptPart)
 
 def _request_text(part: UserPromptPart) -> str:
     content = part.content
-    return (
-        content if isinstance(content, str) else "\n".join(item for item in content if isinstance(item, str))
-    )
+    return content if isinstance(content, str) else "\n".join(item for item in content if isinstance(item, str))
 
 
 def read_history(messages: list[ModelMessage]) -> tuple[str, list[Done]]:

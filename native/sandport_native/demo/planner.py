@@ -175,9 +175,7 @@ def _search(turn: _Turn) -> Step:
     found = turn.result(0)
     if not found["matches"]:
         return Answer(f"No line matches `{pattern}`.\n\n{NOTE}")
-    shown = [
-        f"- `{m['path']}:{m['line']}` {_inline(m['text'].strip())}" for m in found["matches"][:MAX_SHOWN]
-    ]
+    shown = [f"- `{m['path']}:{m['line']}` {_inline(m['text'].strip())}" for m in found["matches"][:MAX_SHOWN]]
     more = "" if found["total"] <= len(shown) else f"\n- … and {found['total'] - len(shown)} more"
     return Answer(f"{found['total']} lines match `{pattern}`:\n\n" + "\n".join(shown) + f"{more}\n\n{NOTE}")
 
@@ -213,9 +211,7 @@ def _summarise(turn: _Turn) -> Step:
         return turn.call("summarise_csv", path=path)
     summary = turn.result(0)
     rows = "\n".join(f"- {_inline(_json(column))}" for column in summary["columns"])
-    return Answer(
-        f"`{path}` has {summary['rows']} rows and {len(summary['columns'])} columns:\n\n{rows}\n\n{NOTE}"
-    )
+    return Answer(f"`{path}` has {summary['rows']} rows and {len(summary['columns'])} columns:\n\n{rows}\n\n{NOTE}")
 
 
 def _run(turn: _Turn) -> Step:
@@ -241,7 +237,8 @@ def _call(turn: _Turn) -> Step:
         match = re.match(r"`?(?P<tool>[\w.:/-]+)`?\s*(?:with\s*(?=\{)|(?=\s+and\s)|$)", rest)
         if match is None:
             return Answer(f"I expected `Call TOOL with {{json}}` at: {_inline(rest[:80])}\n\n{NOTE}")
-        rest, arguments = rest[match.end() :], {}
+        rest = rest[match.end() :]
+        arguments: dict[str, Any] = {}
         if rest.startswith("{"):
             try:
                 arguments, end = decoder.raw_decode(rest)
@@ -283,9 +280,7 @@ _PLANS: Sequence[tuple[re.Pattern[str], _Plan]] = [
         r"(?:please\s+)?summari[sz]e\s+(?:the\s+)?(?:file\s+)?(?P<path>`[^`]+`|\"[^\"]+\"|\S+\.csv)\.?\s*$",
         _summarise,
     ),
-    _rule(
-        r"(?:please\s+)?(?:run|execute|compute)(?:\s+this)?(?:\s+(?:code|python))?:?\s+(?P<code>.+)$", _run
-    ),
+    _rule(r"(?:please\s+)?(?:run|execute|compute)(?:\s+this)?(?:\s+(?:code|python))?:?\s+(?P<code>.+)$", _run),
     _rule(r"(?:please\s+)?call\s+(?P<calls>.+)$", _call),
     _rule(r".*\b(?:which|what|list)\b.*\btools\b", _tools),
 ]
@@ -345,8 +340,5 @@ def _block(text: str) -> str:
 def _tool_list(tools: Sequence[Tool]) -> str:
     if not tools:
         return "No page tools are connected."
-    lines = [
-        f"- `{tool.name}` {_inline(tool.description.strip().partition(chr(10))[0])}".rstrip()
-        for tool in tools
-    ]
+    lines = [f"- `{tool.name}` {_inline(tool.description.strip().partition(chr(10))[0])}".rstrip() for tool in tools]
     return "These tools are there:\n\n" + "\n".join(lines)

@@ -73,14 +73,10 @@ class Access:
     def check_host(self, hosts: Sequence[str]) -> Refusal | None:
         """Check the request's Host headers; exactly one known host passes."""
         if len(hosts) != 1 or hosts[0].lower() not in self._origin_by_host:
-            return Refusal(
-                "unknown Host: open the address that sandport serve printed (or add it with --public-url)"
-            )
+            return Refusal("unknown Host: open the address that sandport serve printed (or add it with --public-url)")
         return None
 
-    def check_socket(
-        self, hosts: Sequence[str], origins: Sequence[str], subprotocols: Sequence[str]
-    ) -> Refusal | None:
+    def check_socket(self, hosts: Sequence[str], origins: Sequence[str], subprotocols: Sequence[str]) -> Refusal | None:
         """Check an upgrade to the agent's WebSocket.
 
         A missing Origin is accepted, since only programs that are no browsers omit it and the token still holds.
@@ -93,13 +89,9 @@ class Access:
             return Refusal("foreign Origin: this page may not use the agent (see --allow-origin)")
         tokens = [name.removeprefix(TOKEN_PREFIX) for name in subprotocols if name.startswith(TOKEN_PREFIX)]
         # Both sides are hashed first, so neither length nor content shows in the time taken.
-        given = hashlib.sha256(
-            tokens[0].encode("utf-8", "surrogateescape") if len(tokens) == 1 else b""
-        ).digest()
+        given = hashlib.sha256(tokens[0].encode("utf-8", "surrogateescape") if len(tokens) == 1 else b"").digest()
         if not hmac.compare_digest(given, self._token) or len(tokens) != 1:
-            return Refusal(
-                "missing or wrong token: open the address that sandport serve printed at its last start"
-            )
+            return Refusal("missing or wrong token: open the address that sandport serve printed at its last start")
         if SUBPROTOCOL not in subprotocols:
             return Refusal(f"the subprotocol {SUBPROTOCOL} was not offered")
         return None

@@ -120,9 +120,7 @@ class Gateway:
         headers = socket.headers
         refusal = self._refused(
             socket,
-            self._access.check_socket(
-                headers.getlist("host"), headers.getlist("origin"), socket.scope["subprotocols"]
-            ),
+            self._access.check_socket(headers.getlist("host"), headers.getlist("origin"), socket.scope["subprotocols"]),
         )
         if refusal is not None:
             await socket.send_denial_response(PlainTextResponse(refusal.reason, 403, SECURITY_HEADERS))
@@ -133,11 +131,7 @@ class Gateway:
             await socket.send_denial_response(PlainTextResponse(f"Unknown agent; there are: {known}", 404))
             return
         if self._stopping or len(self._relays) >= self._max_sockets:
-            why = (
-                "shutting down"
-                if self._stopping
-                else f"all {self._max_sockets} sockets (--max-sockets) are in use"
-            )
+            why = "shutting down" if self._stopping else f"all {self._max_sockets} sockets (--max-sockets) are in use"
             log.warning("refused a socket: %s", why)
             await socket.send_denial_response(PlainTextResponse(f"The gateway is not available: {why}", 503))
             return
@@ -152,9 +146,7 @@ class Gateway:
                 self._idle.set()
 
     async def _upgrade_required(self, request: Request) -> Response:
-        return PlainTextResponse(
-            "This address speaks WebSocket", 426, {"Upgrade": "websocket", **SECURITY_HEADERS}
-        )
+        return PlainTextResponse("This address speaks WebSocket", 426, {"Upgrade": "websocket", **SECURITY_HEADERS})
 
     async def _health(self, request: Request) -> Response:
         status = {
@@ -163,9 +155,7 @@ class Gateway:
             "max_sockets": self._max_sockets,
             "bundle": self._bundle.built,
         }
-        return JSONResponse(
-            status, 503 if self._stopping else 200, {"Cache-Control": "no-store", **SECURITY_HEADERS}
-        )
+        return JSONResponse(status, 503 if self._stopping else 200, {"Cache-Control": "no-store", **SECURITY_HEADERS})
 
     async def _list_agents(self, request: Request) -> Response:
         names = list(self._agents.specs)
@@ -184,10 +174,7 @@ class _Door:
         self._inner, self._check = inner, check
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if (
-            scope["type"] in ("http", "websocket")
-            and (refusal := self._check(HTTPConnection(scope))) is not None
-        ):
+        if scope["type"] in ("http", "websocket") and (refusal := self._check(HTTPConnection(scope))) is not None:
             response = PlainTextResponse(refusal.reason, 403, SECURITY_HEADERS)
             if scope["type"] == "websocket":
                 await WebSocket(scope, receive, send).send_denial_response(response)

@@ -47,7 +47,9 @@ def close_reason(text: str) -> str:
 
 def error_text(code: int, message: str, request_id: str = "null") -> str:
     """A JSON-RPC error; `request_id` is JSON text."""
-    return f'{{"jsonrpc":"2.0","id":{request_id},"error":{{"code":{code},"message":{json.dumps(message)},"data":null}}}}'
+    return (
+        f'{{"jsonrpc":"2.0","id":{request_id},"error":{{"code":{code},"message":{json.dumps(message)},"data":null}}}}'
+    )
 
 
 def check_frame(text: str, limit: int) -> str | None:
@@ -56,9 +58,7 @@ def check_frame(text: str, limit: int) -> str | None:
     if size > limit:
         head = message_head(text[:512].encode("utf-8", "replace"))
         known = head[0] if head is not None and head[1] else "null"
-        return error_text(
-            -32600, f"A message of {size} bytes exceeds the gateway's limit of {limit} bytes", known
-        )
+        return error_text(-32600, f"A message of {size} bytes exceeds the gateway's limit of {limit} bytes", known)
     stripped = text.strip()
     if stripped.startswith("["):
         return error_text(-32600, "Invalid request: batches are not part of ACP")
@@ -167,9 +167,7 @@ class Relay:
         if not text.lstrip().startswith(("{", "[")):
             # Banners and warnings that libraries print to stdout; a client could only fail on them.
             if self._noise.allow(anyio.current_time()):
-                log.warning(
-                    "%s: agent %s wrote %d bytes that are no message", self._label, agent.pid, len(line.data)
-                )
+                log.warning("%s: agent %s wrote %d bytes that are no message", self._label, agent.pid, len(line.data))
             return None
         return text
 

@@ -86,13 +86,11 @@ class Settings:
         if not is_loopback(self.host):
             if not self.allow_remote:
                 raise SettingsError(
-                    f"--host {self.host} is not loopback: everyone who can reach it could try the agent over plain HTTP. "
+                    f"--host {self.host} is not loopback: all who can reach it could try the agent over plain HTTP. "
                     "Put a TLS reverse proxy in front and keep 127.0.0.1, or add --allow-remote if you accept that."
                 )
             if not self.public_urls:
-                raise SettingsError(
-                    f"--host {self.host} also needs --public-url, the address people will open"
-                )
+                raise SettingsError(f"--host {self.host} also needs --public-url, the address people will open")
         if self.token is not None and len(self.token) < 22:
             raise SettingsError("the token must have at least 128 random bits (22 URL-safe characters)")
 
@@ -233,9 +231,7 @@ async def _announce_when_ready(
 @contextlib.contextmanager
 def _private_redirect(address: str) -> Iterator[Path]:
     """A file only this user can read that sends a browser to the address: an argument would show in `ps`."""
-    descriptor, name = tempfile.mkstemp(
-        prefix="sandport-", suffix=".html", dir=os.environ.get("XDG_RUNTIME_DIR")
-    )
+    descriptor, name = tempfile.mkstemp(prefix="sandport-", suffix=".html", dir=os.environ.get("XDG_RUNTIME_DIR"))
     page = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

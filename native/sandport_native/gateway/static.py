@@ -108,11 +108,7 @@ class Bundle:
 
     def _find(self, path: str) -> Path | None:
         pure = PurePosixPath(path)
-        if (
-            "\x00" in path
-            or "\\" in path
-            or any(part in ("..", "") or part.startswith(".") for part in pure.parts)
-        ):
+        if "\x00" in path or "\\" in path or any(part in ("..", "") or part.startswith(".") for part in pure.parts):
             return None
         if path == HEADERS_FILE or pure.is_absolute():
             return None

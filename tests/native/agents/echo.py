@@ -25,10 +25,9 @@ def main() -> None:
             os._exit(params["status"])
         elif method == "stubborn":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)"
-            child = subprocess.Popen(
-                [sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
-            )
+            ignore = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            code = ignore + "print(1, flush=True)\ntime.sleep(600)"
+            child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
             assert child.stdout is not None
             child.stdout.readline()
             result = {"child": child.pid}
