@@ -156,7 +156,7 @@ class HostLane:
         try:
             await connection.revive(initialize)
         except BaseException:
-            connection.close()
+            self._end(connection)
             raise
 
     def withdraw(self, server_id: str) -> None:
@@ -166,7 +166,7 @@ class HostLane:
                 inbound.abandon()
         for connection in list(self.connections.values()):
             if connection.server_id == server_id:
-                connection.close()
+                self._end(connection)
 
     def _server_id_of(self, inbound: Inbound) -> str | None:
         """The server id a request is about, whatever its dialect calls it."""
@@ -237,7 +237,7 @@ class HostLane:
         connection = await self._connect(mounted, event.server_id, event.dialect, connection_id)
         if inbound.settled or connection.closed:
             # Cancelled, or withdrawn, in the last moment: nobody learns the id, so nobody could close it.
-            connection.close()
+            self._end(connection)
             self._server_now(event.server_id, event.dialect)
             raise PeerError(event.dialect.backend_failed, f"Server {mounted.name!r} ended while it was connected")
         return event.dialect.opened(connection_id)
@@ -263,6 +263,11 @@ class HostLane:
             await connection.serve(task_status=task_status)
         finally:
             self._forget(connection)
+
+    def _end(self, connection: HostedConnection) -> None:
+        """Out of the table at once; the kernel on it unwinds after."""
+        self._forget(connection)
+        connection.close()
 
     def _forget(self, connection: HostedConnection) -> None:
         if self.connections.get(connection.address) is connection:
@@ -344,9 +349,9 @@ class HostLane:
         return event.dialect.result(result)
 
     def _close(self, event: Close) -> dict[str, Any]:
-        connection = self.connections.pop(event.connection_id, None)
+        connection = self.connections.get(event.connection_id)
         if connection is not None:
-            connection.close()
+            self._end(connection)
         return {}
 
     async def _server(self, server_id: str, dialect: Dialect) -> MountedServer:

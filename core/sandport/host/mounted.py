@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -105,7 +106,7 @@ class MountedServer:
         self._ready = anyio.Event()
         self._ended = anyio.Event()
         self._bus = _subscription_bus(self.low)
-        _name_exceptions(server)
+        _guard(server)
 
     # -- life -----------------------------------------------------------------------------------------------
 
@@ -128,8 +129,10 @@ class MountedServer:
     async def _check_tools(self) -> None:
         """Find the tools that cannot be offered, and say so, before an agent asks for them."""
         try:
-            for tool in await self.server.list_tools():
-                self._sound_schema(tool.name, getattr(tool, "parameters", None) or getattr(tool, "input_schema", None))
+            tools: Sequence[Any] = await self.server.list_tools()
+            for tool in tools:
+                # FastMCP's own tool, or the MCP SDK's.
+                self._sound_schema(tool.name, tool.parameters if hasattr(tool, "parameters") else tool.input_schema)
         except Exception:
             logger.exception("the tools of server %r could not be listed", self.name)
 
@@ -172,11 +175,11 @@ class MountedServer:
     ) -> dict[str, Any]:
         if method == "tools/call":
             return await self._call_tool(kernel, context, params or {})
-        result = await kernel(context, method, params)
-        return self._with_sound_schemas(result) if method == "tools/list" else result
+        return await kernel(context, method, params)
 
     def _enter(self, context: Any, method: str, params: Mapping[str, Any] | None) -> None:
         INLINE.set(self._inline)
+        _SERVING.set(self)
         transport = context.transport
         tool = params.get("name") if params and method == "tools/call" else None
         CALL.set(
@@ -311,14 +314,18 @@ class MountedServer:
             }
         return result
 
-    def _with_sound_schemas(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Clients drop a whole list for one input schema without root `type: object`: add it, or leave the tool out."""
-        tools = []
-        for tool in result.get("tools", ()):
-            schema = self._sound_schema(tool.get("name"), tool.get("inputSchema"))
+    def sound_tools(self, tools: Sequence[Any]) -> list[Any]:
+        """FastMCP's tools as they are offered.
+
+        Clients drop a whole list for one input schema without root `type: object`, and the MCP SDK does not send it:
+        the type is added, or the tool left out.
+        """
+        sound = []
+        for tool in tools:
+            schema = self._sound_schema(tool.name, tool.parameters)
             if schema is not None:
-                tools.append({**tool, "inputSchema": schema})
-        return {**result, "tools": tools}
+                sound.append(tool if schema is tool.parameters else tool.model_copy(update={"parameters": schema}))
+        return sound
 
     def _sound_schema(self, tool: Any, schema: Any) -> dict[str, Any] | None:
         """The input schema with its root type; `None`, and a note among the problems, if it describes no object."""
@@ -361,22 +368,34 @@ def _subscription_bus(low: Server[Any]) -> SubscriptionBus:
     return bus
 
 
-def _name_exceptions(server: Any) -> None:
-    """Let FastMCP's error texts name the type of what a tool raised: `'b'` alone is no message for a `KeyError`."""
+_SERVING: Final[ContextVar[MountedServer | None]] = ContextVar("sandport_serving", default=None)
+
+
+def _guard(server: Any) -> None:
+    """Put this module's rules inside a FastMCP server, for what cannot be done around it; once, however often mounted.
+
+    Where the server is used otherwise, nothing changes.
+    """
     from fastmcp import FastMCP
     from fastmcp.exceptions import FastMCPError, ToolError
     from fastmcp.server.middleware import Middleware
 
-    class NamedExceptions(Middleware):
+    class Guard(Middleware):
         sandport = True
+
+        async def on_list_tools(self, context: Any, call_next: Any) -> Any:
+            tools = await call_next(context)
+            mounted = _SERVING.get()
+            return tools if mounted is None else mounted.sound_tools(tools)
 
         async def on_call_tool(self, context: Any, call_next: Any) -> Any:
             try:
                 return await call_next(context)
             except ToolError as error:
+                # Name the type of what a tool raised: `'b'` alone is no message for a `KeyError`.
                 cause = error.__cause__
                 plain = f"Error calling tool {context.message.name!r}"
-                if CALL.get() is None or cause is None or isinstance(cause, (FastMCPError, MCPError)):
+                if _SERVING.get() is None or cause is None or isinstance(cause, (FastMCPError, MCPError)):
                     raise
                 if str(error) != f"{plain}: {cause}":
                     raise
@@ -384,4 +403,4 @@ def _name_exceptions(server: Any) -> None:
 
     if isinstance(server, FastMCP) and not any(getattr(item, "sandport", False) for item in server.middleware):
         # Innermost, so that the server's own middleware sees the final text.
-        server.middleware.append(NamedExceptions())
+        server.middleware.append(Guard())
