@@ -164,7 +164,7 @@ export function keepConnected(options: KeepConnectedOptions): KeptConnection {
       const refused =
         last.code === CLOSE_ABNORMAL && (await options.isRefusal?.().catch(() => false)) === true;
       if (stopped) return;
-      ended(refused ? { code: CLOSE_POLICY, reason: "the server is there and refuses this page" } : last);
+      ended(refused ? { code: CLOSE_POLICY, reason: "" } : last);
       return;
     }
     if (stopped) {

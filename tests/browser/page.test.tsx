@@ -3,7 +3,7 @@
 import { strToU8, zipSync } from "fflate";
 import type { ComponentChildren, VNode } from "preact";
 import { describe, expect, it } from "vitest";
-import { briefArguments, formatJson } from "../../web/src/lib/json-format.ts";
+import { briefArguments, formatJson, readable } from "../../web/src/lib/json-format.ts";
 import { Markdown, safeLink } from "../../web/src/lib/markdown.tsx";
 import { takeToken } from "../../web/src/lib/token.ts";
 import { listZip, readZipText, WorkspaceError } from "../../web/src/model/workspace.ts";
@@ -110,6 +110,20 @@ describe("formatJson", () => {
   it("has a short form for one line", () => {
     expect(briefArguments('{"path":"a.py","limit":5}')).toBe('path="a.py", limit=5');
     expect(briefArguments(JSON.stringify({ code: "x".repeat(500) }), 40)).toHaveLength(40);
+  });
+});
+
+describe("readable", () => {
+  it("parts programs from the rest, and keeps the rest exact", () => {
+    expect(readable('{"n":1915883588174806058,"code":"a\\nb","s":"one line\\n"}')).toEqual({
+      json: '{\n  "n": 1915883588174806058,\n  "s": "one line\\n"\n}',
+      texts: [{ name: "code", text: "a\nb" }],
+    });
+    expect(readable('{"code":"a\\nb"}').json).toBeUndefined();
+  });
+
+  it.each(["[]", "text", '"a\\nb"', "{}"])("leaves %j whole", (text) => {
+    expect(readable(text)).toEqual({ json: text, texts: [] });
   });
 });
 

@@ -2,6 +2,8 @@
  * Makes JSON text readable without parsing it, so that every digit and the order of keys stay as they are.
  */
 
+import { memberText } from "sandport";
+
 /** Longest text that is laid out anew; longer ones are shown as they came. */
 const MAX_FORMATTED = 200_000;
 
@@ -34,6 +36,35 @@ export function formatJson(text: string): string {
     }
   }
   return out;
+}
+
+/** JSON text parted for reading. */
+export interface ReadableJson {
+  /** What is left as JSON, laid out; undefined if nothing is. */
+  readonly json: string | undefined;
+  /** Members that are texts of several lines, such as a program: as they are, not as JSON strings. */
+  readonly texts: readonly { readonly name: string; readonly text: string }[];
+}
+
+/** Takes the texts of several lines out of a JSON object; everything else stays JSON. */
+export function readable(text: string): ReadableJson {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return { json: text, texts: [] };
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    return { json: formatJson(text), texts: [] };
+  }
+  const texts: { name: string; text: string }[] = [];
+  const rest: string[] = [];
+  for (const [name, one] of Object.entries(value)) {
+    if (typeof one === "string" && one.trim().includes("\n")) texts.push({ name, text: one });
+    else rest.push(`${JSON.stringify(name)}:${memberText(text.trim(), name)}`);
+  }
+  if (texts.length === 0) return { json: formatJson(text), texts };
+  return { json: rest.length > 0 ? formatJson(`{${rest.join(",")}}`) : undefined, texts };
 }
 
 /** A short form of JSON arguments for one line: `path="a.py", limit=5`. */

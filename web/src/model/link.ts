@@ -106,7 +106,8 @@ export class Link {
   async cancel(): Promise<void> {
     withdrawQuestions();
     store.items.value = endTools(store.items.value, "cancelled", Date.now());
-    await this.#agent?.cancel();
+    // A connection that is gone has ended the turn already.
+    await this.#agent?.cancel().catch(() => {});
   }
 
   #turnEnded(reason: string): void {

@@ -1,6 +1,6 @@
 /** The conversation: what was said, what was called, what is asked, and where the next message is written. */
 
-import type { VNode } from "preact";
+import { Component, type VNode } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { Markdown } from "../lib/markdown.tsx";
 import { useApp } from "../model/context.ts";
@@ -38,7 +38,18 @@ function Plan({ item }: { item: PlanItem }): VNode {
   );
 }
 
-function Entry({ item }: { item: Item }): VNode {
+/** Items are never changed in place: one that is the same object looks the same, however long the conversation is. */
+class Entry extends Component<{ item: Item }> {
+  override shouldComponentUpdate(next: { item: Item }): boolean {
+    return next.item !== this.props.item;
+  }
+
+  override render(): VNode {
+    return renderItem(this.props.item);
+  }
+}
+
+function renderItem(item: Item): VNode {
   switch (item.kind) {
     case "user":
       return (
@@ -75,16 +86,33 @@ function Entry({ item }: { item: Item }): VNode {
   }
 }
 
+/** What keeps the conversation from going on, and what can be done about it. */
+function Trouble(): VNode | null {
+  const problem = useApp().problem.value;
+  if (!problem) return null;
+  return (
+    <ProblemCard problem={problem.problem}>
+      {problem.actions.map(({ label, run }) => (
+        <button key={label} type="button" onClick={run}>
+          {label}
+        </button>
+      ))}
+    </ProblemCard>
+  );
+}
+
 function Welcome(): VNode {
   const app = useApp();
+  const blocked = app.problem.value !== undefined;
   return (
     <div class="welcome">
-      <h2>Ask about this project</h2>
+      <h2>{blocked ? "Not ready yet" : "Ask about this project"}</h2>
       <p class="lead">
         The agent runs on your computer. Its tools run here, in a sealed sandbox in this page: Python without
         network, working on a copy of a project. Every call can be followed in the log.
       </p>
-      <ul class="samples">
+      {blocked ? <Trouble /> : null}
+      <ul class="samples" hidden={blocked}>
         {SAMPLES.map(({ title, prompt }) => (
           <li key={title}>
             <button
@@ -188,11 +216,10 @@ function useFollow(list: { current: HTMLDivElement | null }): void {
 }
 
 export function Chat(): VNode {
-  const app = useApp();
   const list = useRef<HTMLDivElement>(null);
   useFollow(list);
   const items = store.items.value;
-  const problem = app.problem.value;
+  const welcome = items.every(({ kind }) => kind === "notice");
   const last = items.at(-1);
   const waiting = store.working.value && last?.kind !== "agent" && store.questions.value.length === 0;
   return (
@@ -207,7 +234,7 @@ export function Chat(): VNode {
         tabIndex={0}
       >
         <div class="column">
-          {items.length === 0 ? <Welcome /> : null}
+          {welcome ? <Welcome /> : null}
           {items.map((item) => (
             <Entry key={item.key} item={item} />
           ))}
@@ -217,15 +244,7 @@ export function Chat(): VNode {
             </p>
           ) : null}
           <Questions />
-          {problem ? (
-            <ProblemCard problem={problem.problem}>
-              {problem.actions.map(({ label, run }) => (
-                <button key={label} type="button" onClick={run}>
-                  {label}
-                </button>
-              ))}
-            </ProblemCard>
-          ) : null}
+          {welcome ? null : <Trouble />}
         </div>
       </div>
       <div class="dock">

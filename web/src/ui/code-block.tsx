@@ -1,7 +1,8 @@
-/** A block of code or data, with a button that copies it. */
+/** Blocks of code or data, with a button that copies them. */
 
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
+import { readable } from "../lib/json-format.ts";
 import { Icon } from "./icons.tsx";
 
 export function CodeBlock({ text, label }: { text: string; label: string }): VNode {
@@ -31,5 +32,20 @@ export function CodeBlock({ text, label }: { text: string; label: string }): VNo
         <code>{text}</code>
       </pre>
     </div>
+  );
+}
+
+/** JSON data; texts of several lines in it, such as a program, get a block of their own. */
+export function DataBlocks({ text, label }: { text: string; label: string }): VNode {
+  const { json, texts } = readable(text);
+  return (
+    <>
+      {texts.map((one) => (
+        <CodeBlock key={one.name} text={one.text} label={`${label}: ${one.name}`} />
+      ))}
+      {json === undefined ? null : (
+        <CodeBlock text={json} label={texts.length > 0 ? `${label}: the rest` : label} />
+      )}
+    </>
   );
 }

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import type { DropReason } from "sandport";
-import { briefArguments, formatJson } from "../lib/json-format.ts";
+import { briefArguments } from "../lib/json-format.ts";
 import { clock, duration } from "../lib/time.ts";
 import {
   type CallEntry,
@@ -15,7 +15,7 @@ import {
 import { useApp } from "../model/context.ts";
 import * as store from "../model/store.ts";
 import type { ToolStatus } from "../model/transcript.ts";
-import { CodeBlock } from "./code-block.tsx";
+import { DataBlocks } from "./code-block.tsx";
 import { Icon } from "./icons.tsx";
 import { StatusMark } from "./tool-card.tsx";
 
@@ -54,10 +54,8 @@ function Call({ entry }: { entry: CallEntry }): VNode {
         </span>
       </summary>
       <div class="log-body">
-        {entry.arguments ? <CodeBlock text={formatJson(entry.arguments)} label="arguments" /> : null}
-        {result ? (
-          <CodeBlock text={formatJson(result.text)} label={result.json ? "result (JSON)" : "result"} />
-        ) : null}
+        {entry.arguments ? <DataBlocks text={entry.arguments} label="arguments" /> : null}
+        {result ? <DataBlocks text={result.text} label="result" /> : null}
       </div>
     </details>
   );

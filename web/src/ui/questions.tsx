@@ -2,7 +2,7 @@
 
 import type { VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { formatJson } from "../lib/json-format.ts";
+import { formatJson, readable } from "../lib/json-format.ts";
 import { type Question, questions } from "../model/store.ts";
 import { CodeBlock } from "./code-block.tsx";
 import { Icon } from "./icons.tsx";
@@ -24,6 +24,10 @@ function QuestionCard({ question }: { question: Question }): VNode {
       <p class="question-title">{question.title}</p>
       {question.tool && question.tool !== question.title ? <p class="muted">Tool: {question.tool}</p> : null}
       {question.input ? <CodeBlock text={formatJson(question.input)} label="arguments, in full" /> : null}
+      {/* Once more as it will be read, for programs and the like; the JSON above stays the whole truth. */}
+      {readable(question.input ?? "").texts.map(({ name, text }) => (
+        <CodeBlock key={name} text={text} label={name} />
+      ))}
       {question.details.map((detail) => (
         <CodeBlock key={detail} text={detail} label="details" />
       ))}

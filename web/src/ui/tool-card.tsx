@@ -1,10 +1,10 @@
 /** A tool call in the conversation: one line that opens to the arguments and the result. */
 
 import type { VNode } from "preact";
-import { briefArguments, formatJson } from "../lib/json-format.ts";
+import { briefArguments } from "../lib/json-format.ts";
 import { duration } from "../lib/time.ts";
 import type { ToolItem, ToolStatus } from "../model/transcript.ts";
-import { CodeBlock } from "./code-block.tsx";
+import { DataBlocks } from "./code-block.tsx";
 import { Icon, type IconName } from "./icons.tsx";
 
 const STATUS: Record<ToolStatus, { label: string; icon: IconName | undefined }> = {
@@ -37,8 +37,8 @@ export function ToolCard({ item }: { item: ToolItem }): VNode {
         <Icon name="chevron" class="chevron" />
       </summary>
       <div class="tool-body">
-        {item.input ? <CodeBlock text={formatJson(item.input)} label="arguments" /> : null}
-        {item.output ? <CodeBlock text={formatJson(item.output)} label="result" /> : null}
+        {item.input ? <DataBlocks text={item.input} label="arguments" /> : null}
+        {item.output ? <DataBlocks text={item.output} label="result" /> : null}
         {!item.input && !item.output ? <p class="muted">The agent gave no details.</p> : null}
       </div>
     </details>
