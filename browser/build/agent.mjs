@@ -8,7 +8,7 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import { build } from "esbuild";
-import { bootBundle } from "./image.mjs";
+import { bootBundle, IMAGE_OPTIONS, loadedModules, takeImage } from "./image.mjs";
 import {
   cached,
   compilerKey,
@@ -43,7 +43,7 @@ const SOURCES = [
 const SCRIPTS = [["relay-worker.ts", "relay.js"]];
 
 /** Builds `OUT/agent`, when it is not there already. */
-export async function agentBundle({ out, force }) {
+export async function agentBundle({ out, force, image }) {
   const folder = path.join(out, "agent");
   const runtime = JSON.parse(readFileSync(path.join(out, "runtime", "manifest.json"), "utf8"));
   const wheels = lockedWheels("pyodide-agent");
@@ -53,7 +53,13 @@ export async function agentBundle({ out, force }) {
     compilerKey(),
     ...[...wheels].sort().map((wheel) => `${path.basename(wheel)}:${sha256(readFileSync(wheel))}`),
   );
-  const inputs = sha256(layerKey, runtime.inputs, sourcesHash(sources), hashFiles(code, filesBelow(code)));
+  const inputs = sha256(
+    layerKey,
+    runtime.inputs,
+    sourcesHash(sources),
+    hashFiles(code, filesBelow(code)),
+    String(image),
+  );
   if (!force && isCurrent(folder, inputs)) return;
 
   let started;
@@ -77,7 +83,16 @@ export async function agentBundle({ out, force }) {
   );
   const files = { core: file("core.zip", core), extra: file("wheels.zip", extra) };
   say("letting the in-page agent answer in Node");
-  await proveTurns({ ...runtimeFiles(out, runtime), ...files }, runtime.preload);
+  const boot = await bootModule();
+  const all = { ...runtimeFiles(out, runtime), ...files };
+  const modules = await proveTurns(boot, all, runtime.preload);
+  if (image) {
+    say("making the in-page agent's memory image");
+    const pyodide = await bootBundle(boot, all, runtime.preload, IMAGE_OPTIONS);
+    pyodide.pyimport(MODULE).prepare();
+    files.image = file("image.bin", takeImage(pyodide, modules));
+    await proveTurns(boot, all, runtime.preload, files.image.data);
+  }
 
   const scripts = await Promise.all(SCRIPTS.map(([source, name]) => script(path.join(code, source), name)));
   putFiles(folder, files, await siblings(files));
@@ -141,10 +156,12 @@ const STREAM = [{ role: "assistant", content: "" }, { content: "From the " }, { 
   }),
 );
 
-/** Boots the agent, and lets it answer one prompt by script and one through an endpoint. */
-async function proveTurns(files, preload) {
-  const boot = await bootModule();
-  const pyodide = await bootBundle(boot, files, preload);
+/**
+ * Boots the agent, and lets it answer one prompt by script and one through an endpoint.
+ * Returns the names of the modules that it loaded.
+ */
+async function proveTurns(boot, files, preload, image) {
+  const pyodide = await bootBundle(boot, files, preload, image ? { image } : {});
   const runtime = pyodide.pyimport(MODULE);
   const updates = [];
   const printed = [];
@@ -202,8 +219,8 @@ async function proveTurns(files, preload) {
     return done;
   };
   try {
-    runtime.prepare();
-    control = runtime.start(host, JSON.stringify({ boot: {} }));
+    if (!image) runtime.prepare();
+    control = runtime.start(host, JSON.stringify({ boot: {}, restored: image !== undefined }));
     await ask({ op: "open" });
     await call("initialize", { protocolVersion: 1 });
     const { sessionId } = await call("session/new", { cwd: "/", mcpServers: [] });
@@ -215,6 +232,7 @@ async function proveTurns(files, preload) {
     for (const wanted of ["demo agent", "From the endpoint."]) {
       if (!said.includes(wanted)) throw new Error(`the answer lacks ${JSON.stringify(wanted)}: ${said}`);
     }
+    return loadedModules(pyodide);
   } catch (error) {
     throw new BuildError(
       `the in-page agent does not answer: ${String(error.message ?? error).slice(-3000)}\n${printed.join("").slice(-3000)}`,

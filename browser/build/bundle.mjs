@@ -68,7 +68,7 @@ async function main() {
   const inputs = sha256(layerKey, JSON.stringify([servers, values["no-image"]]), sourcesKey());
   if (!values.force && isCurrent(runtime, out, inputs)) {
     say("up to date");
-    return { out, force: false };
+    return { out, force: false, image: !values["no-image"] };
   }
 
   // 1. Bytecode. The wheels' layer is kept in the cache: it changes with the lock, not with our sources.
@@ -110,8 +110,7 @@ async function main() {
   const preload = proof.preload;
   if (!values["no-image"]) {
     say("making the memory image");
-    const image = await makeImage(boot, files, servers, preload, proof.modules);
-    if (image) files.image = file("image.bin", image);
+    files.image = file("image.bin", await makeImage(boot, files, servers, preload, proof.modules));
   }
 
   // 4. Out.
@@ -124,7 +123,7 @@ async function main() {
     servers,
     preload,
   });
-  return { out, force: values.force };
+  return { out, force: values.force, image: !values["no-image"] };
 }
 
 function parseServer(text) {

@@ -39,14 +39,7 @@ export async function proveSession(boot, files, servers) {
   try {
     const pyodide = await bootBundle(boot, files, []);
     const session = await serveOnce(boot, pyodide, servers, false);
-    const modules = pyodide
-      .runPython(
-        `
-import sys
-[name for name in sorted(sys.modules) if name.partition(".")[0] not in
- ("__main__", "js", "pyodide_js", "_pyodide_core", "cryptography", "joserfc", "sandport_user")]`,
-      )
-      .toJs();
+    const modules = loadedModules(pyodide);
     const preload = pyodide
       .runPython(
         `
@@ -142,19 +135,22 @@ async function serveOnce(boot, pyodide, servers, restored) {
   return { servers: ready.servers, tools };
 }
 
-/**
- * Makes the memory image: Python booted, the servers made, all that a session loads imported. Serves a session from it
- * before it is handed out.
- */
-export async function makeImage(boot, files, servers, preload, modules) {
-  try {
-    const pyodide = await bootBundle(boot, files, preload, {
-      // The image's hash seed is every sandbox's; a fixed one makes the image the same in each build.
-      options: { makeImage: true, env: { PYTHONHASHSEED: "0" } },
-    });
-    pyodide.pyimport("sandport_runtime.boot").prepare(pyodide.toPy(servers));
-    pyodide.globals.set("modules", pyodide.toPy(modules));
-    pyodide.runPython(`
+/** Names of the modules that a served session loaded, for {@link takeImage}. */
+export function loadedModules(pyodide) {
+  return pyodide
+    .runPython(
+      `
+import sys
+[name for name in sorted(sys.modules) if name.partition(".")[0] not in
+ ("__main__", "js", "pyodide_js", "_pyodide_core", "cryptography", "joserfc", "sandport_user")]`,
+    )
+    .toJs();
+}
+
+/** The memory image of a prepared Python that was started for one, with modules imported first. */
+export function takeImage(pyodide, modules) {
+  pyodide.globals.set("modules", pyodide.toPy(modules));
+  pyodide.runPython(`
 import gc, importlib
 for name in modules:
     try:
@@ -165,7 +161,24 @@ del modules, name
 gc.collect()
 gc.freeze()
 `);
-    const image = new Uint8Array(pyodide.makeMemorySnapshot());
+  return new Uint8Array(pyodide.makeMemorySnapshot());
+}
+
+/** Options of `bootBundle` for a Python that an image is to be taken of. */
+export const IMAGE_OPTIONS = {
+  // The image's hash seed is every sandbox's; a fixed one makes the image the same in each build.
+  options: { makeImage: true, env: { PYTHONHASHSEED: "0" } },
+};
+
+/**
+ * Makes the memory image: Python booted, the servers made, all that a session loads imported. Serves a session from it
+ * before it is handed out.
+ */
+export async function makeImage(boot, files, servers, preload, modules) {
+  try {
+    const pyodide = await bootBundle(boot, files, preload, IMAGE_OPTIONS);
+    pyodide.pyimport("sandport_runtime.boot").prepare(pyodide.toPy(servers));
+    const image = takeImage(pyodide, modules);
     say(`serving a session from the image (${(image.length / 1e6).toFixed(0)} MB)`);
     const began = performance.now();
     const restored = await bootBundle(boot, files, preload, { image });

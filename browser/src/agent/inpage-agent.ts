@@ -13,7 +13,6 @@ import {
   type BootConfig,
   type BootParcel,
   type BootStage,
-  type HandOver,
   readAnswer,
   readEvent,
 } from "../sandbox/protocol.ts";
@@ -22,8 +21,10 @@ import { readRequest, type StoreAction } from "./protocol.ts";
 import { Relay } from "./relay.ts";
 import { browserStore, memoryStore, type SessionStore } from "./store.ts";
 
-/** Milliseconds a start may take: ten times what a slow phone needs. */
-const START_TIMEOUT = 240_000;
+/** Milliseconds a start from the memory image may take before the cold way is tried. */
+const IMAGE_TIMEOUT = 20_000;
+/** Milliseconds a cold start may take: ten times what a slow phone needs. */
+const COLD_TIMEOUT = 240_000;
 /** 1011: the agent ended by its own fault; trying again may help. */
 const CLOSE_AGENT_ENDED = 1011;
 
@@ -80,7 +81,8 @@ export class InPageAgent {
   readonly #base: string;
   readonly #pending = new Map<number, Pending>();
   #store: Promise<SessionStore> | undefined;
-  #parcel: Promise<{ parcel: HandOver["parcel"]; config: BootConfig }> | undefined;
+  #parcel: Promise<{ parcel: BootParcel; config: BootConfig }> | undefined;
+  #imageRefused = false;
   #model: ModelSettings = { kind: "demo" };
   #relay: Relay | undefined;
   #life: Promise<Instance> | undefined;
@@ -141,42 +143,20 @@ export class InPageAgent {
     const signal = this.#abort.signal;
     try {
       const { parcel, config } = await this.#files(signal);
-      let settle: (() => void) | undefined;
-      let refuse: ((error: Error) => void) | undefined;
-      const ready = new Promise<void>((resolve, reject) => {
-        settle = resolve;
-        refuse = reject;
-      });
-      ready.catch(() => {});
-      this.#onBoot = { ready: () => settle?.(), failed: (error) => refuse?.(error) };
-      const timer = setTimeout(
-        () => refuse?.(new Error(`no sign of readiness within ${START_TIMEOUT / 1000} s`)),
-        START_TIMEOUT,
-      );
-      signal.addEventListener("abort", () => refuse?.(new Error("the agent was ended while it started")));
-      try {
-        this.#instance = await Instance.launch(
-          {
-            url: `${this.#base}sandbox.html`,
-            inline: this.#options.inlineFrame ?? false,
-            container: this.#options.container ?? document.body,
-          },
-          { parcel: copies(parcel), config },
-          {
-            text: (text) => this.#channel?.arrived(text),
-            other: (data, from) => this.#heard(from, data),
-            gone: (reason, from) => this.#gone(from, reason),
-            error: (message) => refuse?.(new Error(message || "its worker failed")),
-          },
-          signal,
-        );
-        await ready;
-      } finally {
-        clearTimeout(timer);
-        this.#onBoot = undefined;
+      const { image, ...cold } = parcel;
+      if (image && !this.#imageRefused) {
+        try {
+          return await this.#launch(parcel, config, IMAGE_TIMEOUT, signal);
+        } catch (error) {
+          if (signal.aborted) throw error;
+          // Whatever was wrong with it: the cold way needs nothing of it.
+          this.#imageRefused = true;
+          this.#instance?.destroy();
+          const detail = `the memory image cannot be used here (${messageOf(error)}); starting without it`;
+          this.#options.onProgress?.({ stage: "runtime", detail });
+        }
       }
-      await this.#tellModel(this.#instance);
-      return this.#instance;
+      return await this.#launch(cold, config, COLD_TIMEOUT, signal);
     } catch (error) {
       this.#ended(CLOSE_ABNORMAL, messageOf(error));
       if (error instanceof InPageAgentError) throw error;
@@ -186,8 +166,54 @@ export class InPageAgent {
     }
   }
 
+  async #launch(
+    parcel: BootParcel,
+    config: BootConfig,
+    limit: number,
+    signal: AbortSignal,
+  ): Promise<Instance> {
+    let settle: (() => void) | undefined;
+    let refuse: ((error: Error) => void) | undefined;
+    const ready = new Promise<void>((resolve, reject) => {
+      settle = resolve;
+      refuse = reject;
+    });
+    ready.catch(() => {});
+    this.#onBoot = { ready: () => settle?.(), failed: (error) => refuse?.(error) };
+    const timer = setTimeout(
+      () => refuse?.(new Error(`no sign of readiness within ${limit / 1000} s`)),
+      limit,
+    );
+    const aborted = (): void => refuse?.(new Error("the agent was ended while it started"));
+    signal.addEventListener("abort", aborted);
+    try {
+      this.#instance = await Instance.launch(
+        {
+          url: `${this.#base}sandbox.html`,
+          inline: this.#options.inlineFrame ?? false,
+          container: this.#options.container ?? document.body,
+        },
+        { parcel: copies(parcel), config },
+        {
+          text: (text) => this.#channel?.arrived(text),
+          other: (data, from) => this.#heard(from, data),
+          gone: (reason, from) => this.#gone(from, reason),
+          error: (message) => refuse?.(new Error(message || "its worker failed")),
+        },
+        signal,
+      );
+      await ready;
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", aborted);
+      this.#onBoot = undefined;
+    }
+    await this.#tellModel(this.#instance);
+    return this.#instance;
+  }
+
   /** The runtime's files and the agent's own, fetched once. */
-  #files(signal: AbortSignal): Promise<{ parcel: HandOver["parcel"]; config: BootConfig }> {
+  #files(signal: AbortSignal): Promise<{ parcel: BootParcel; config: BootConfig }> {
     this.#parcel ??= this.#load(signal);
     // A failed fetch is tried again by the next start.
     this.#parcel.catch(() => {
@@ -196,24 +222,26 @@ export class InPageAgent {
     return this.#parcel;
   }
 
-  async #load(signal: AbortSignal): Promise<{ parcel: HandOver["parcel"]; config: BootConfig }> {
+  async #load(signal: AbortSignal): Promise<{ parcel: BootParcel; config: BootConfig }> {
     const tell = (part: number, detail: string): void =>
       this.#options.onProgress?.({ stage: "fetch", fraction: part, detail });
     tell(0, "");
     const folder = `${this.#base}agent/`;
     const manifest = readManifest(await fetchJson(`${folder}manifest.json`, signal));
     // The sandbox has most of it already: what is fetched twice comes from the browser's cache.
-    const [runtime, core, extra] = await Promise.all([
+    const [runtime, core, extra, image] = await Promise.all([
       loadAssets(`${this.#base}runtime/`, (part, detail) => tell(part * 0.7, detail), signal, {
         withImage: false,
       }),
       fetchFile(folder, manifest.core, signal),
       fetchFile(folder, manifest.extra, signal),
+      // It only makes the start quicker.
+      manifest.image ? fetchFile(folder, manifest.image, signal).catch(() => undefined) : undefined,
     ]);
     tell(1, "");
     const files = Object.fromEntries(runtime.files) as unknown as BootParcel;
     return {
-      parcel: { ...files, core, extra },
+      parcel: { ...files, core, extra, ...(image ? { image } : {}) },
       config: {
         timeLimit: null,
         servers: {},
@@ -383,6 +411,7 @@ interface AgentManifest {
   readonly module: string;
   readonly core: ManifestFile;
   readonly extra: ManifestFile;
+  readonly image?: ManifestFile;
 }
 
 function readManifest(value: unknown): AgentManifest {
@@ -391,7 +420,7 @@ function readManifest(value: unknown): AgentManifest {
     module?: unknown;
     files?: Record<string, ManifestFile | undefined>;
   };
-  const { core, extra } = claim?.files ?? {};
+  const { core, extra, image } = claim?.files ?? {};
   const isFile = (file: ManifestFile | undefined): file is ManifestFile =>
     /^[\w.-]+$/.test(file?.name ?? "") && /^[0-9a-f]{64}$/.test(file?.sha256 ?? "");
   if (claim?.format !== 1 || typeof claim.module !== "string" || !isFile(core) || !isFile(extra)) {
@@ -400,7 +429,7 @@ function readManifest(value: unknown): AgentManifest {
       "Build the bundle (./build.sh build) and serve the whole dist folder.",
     );
   }
-  return { module: claim.module, core, extra };
+  return { module: claim.module, core, extra, ...(isFile(image) ? { image } : {}) };
 }
 
 /** They are handed away with each start. */
