@@ -1,12 +1,13 @@
 /**
- * The bundle's files, fetched once and kept in the page's memory.
+ * The bundle's files: fetched once, checked, and kept.
  *
- * Invariant: bytes are handed out only when their SHA-256 is the one that the manifest names; the browser checks it. A
- * second start takes no network at all, and a second visit fetches nothing that the browser's cache still has: every
- * name holds a hash of the contents.
+ * Invariant: bytes that came over the network are handed out only when their SHA-256 is the one that the manifest names.
+ * A second start takes no network at all. A second visit takes the files from the page's own store where there is one,
+ * else from the browser's cache: every name holds a hash of the contents.
  */
 
-import type { BootParcel } from "./protocol.ts";
+import type { BootParcel, Part } from "./protocol.ts";
+import type { FileStore } from "./store.ts";
 
 /** Files of a bundle, by the part they play. */
 export type AssetRole = keyof BootParcel;
@@ -29,9 +30,13 @@ export interface ManifestFile {
 
 export interface Assets {
   readonly manifest: Manifest;
-  readonly files: ReadonlyMap<AssetRole, ArrayBuffer>;
+  readonly files: ReadonlyMap<AssetRole, Part>;
   /** Why the memory image could not be had, where the manifest names one. */
   readonly imageProblem?: string;
+  /** Puts what came over the network into the store, for the next visit, and lets go of the memory it takes. */
+  keep?(): Promise<void>;
+  /** Takes files out of the store that turned out to be of no use: the image, or all. */
+  discard?(what: "image" | "all"): Promise<void>;
 }
 
 /** A bundle that cannot be used; `remedy` says what to do. */
@@ -57,43 +62,79 @@ const ROLES = [
   "lock",
 ] as const satisfies AssetRole[];
 
+/** Settings of {@link loadAssets}. */
+export interface LoadOptions {
+  /** Get the memory image too, where there is one. Default true. */
+  readonly withImage?: boolean;
+  /** Where files are kept between visits. */
+  readonly store?: FileStore | undefined;
+}
+
 /**
- * Fetches the manifest and all it names.
+ * Gets the manifest and all it names.
  * @param base address of the runtime folder, with a slash at its end.
  * @param onProgress told the part that is there, 0 to 1, and the file that came last.
- * @param options.withImage fetch the memory image too, where there is one.
  * @throws {AssetError} a file is missing, or is not what the manifest says.
  */
 export async function loadAssets(
   base: string,
   onProgress: (fraction: number, file: string) => void,
   signal: AbortSignal,
-  { withImage = true }: { readonly withImage?: boolean } = {},
+  { withImage = true, store }: LoadOptions = {},
 ): Promise<Assets> {
   const manifest = readManifest(await fetchJson(`${base}manifest.json`, signal));
   const wanted = (Object.entries(manifest.files) as [AssetRole, ManifestFile][]).filter(
     ([role]) => withImage || role !== "image",
   );
   const total = wanted.reduce((sum, [, { size }]) => sum + size, 0);
+  const files = new Map<AssetRole, Part>();
   let done = 0;
   let imageProblem: string | undefined;
-  const fetched = await Promise.all(
-    wanted.map(async ([role, file]): Promise<[AssetRole, ArrayBuffer] | undefined> => {
+  await Promise.all(
+    wanted.map(async ([role, file]) => {
       try {
-        const bytes = await fetchFile(base, file, signal);
+        files.set(role, (await store?.get(file.name, file.size)) ?? (await fetchFile(base, file, signal)));
         done += file.size;
         onProgress(done / total, file.name);
-        return [role, bytes];
       } catch (error) {
         // The image only makes the start quicker.
         if (role !== "image" || signal.aborted) throw error;
         imageProblem = error instanceof Error ? error.message : String(error);
-        return undefined;
       }
     }),
   );
-  const files = new Map(fetched.filter((entry) => entry !== undefined));
-  return imageProblem === undefined ? { manifest, files } : { manifest, files, imageProblem };
+  return {
+    manifest,
+    files,
+    ...(imageProblem === undefined ? {} : { imageProblem }),
+    ...(store ? keeping(store, wanted, files) : {}),
+  };
+}
+
+function keeping(
+  store: FileStore,
+  wanted: readonly [AssetRole, ManifestFile][],
+  files: Map<AssetRole, Part>,
+): Required<Pick<Assets, "keep" | "discard">> {
+  return {
+    async keep() {
+      try {
+        await store.keepOnly(new Set(wanted.map(([, { name }]) => name)));
+        for (const [role, { name, size }] of wanted) {
+          const bytes = files.get(role);
+          if (!(bytes instanceof ArrayBuffer)) continue;
+          await store.put(name, bytes);
+          const stored = await store.get(name, size);
+          if (stored) files.set(role, stored);
+        }
+      } catch {
+        // No room: what is kept is kept, and the browser's cache has the rest.
+      }
+    },
+    async discard(what) {
+      for (const [role, { name }] of wanted) if (what === "all" || role === what) await store.remove(name);
+    },
+  };
 }
 
 /** Fetches a manifest.
@@ -115,7 +156,10 @@ export async function fetchJson(address: string, signal: AbortSignal): Promise<u
   return response.json();
 }
 
-function readManifest(value: unknown): Manifest {
+/** Checks a manifest.
+ * @throws {AssetError} it is none, or of another version.
+ */
+export function readManifest(value: unknown): Manifest {
   const claim = value as { format?: unknown; files?: Record<string, unknown> } | null;
   if (typeof claim !== "object" || claim === null || claim.format !== 1 || typeof claim.files !== "object") {
     throw new AssetError("the bundle's manifest is of another version", BUILD);
@@ -133,27 +177,47 @@ function readManifest(value: unknown): Manifest {
  * @throws {AssetError} it is not there, or is not what the manifest says.
  */
 export async function fetchFile(base: string, file: ManifestFile, signal: AbortSignal): Promise<ArrayBuffer> {
-  const pairs = file.sha256.match(/../g) ?? [];
-  const digest = btoa(String.fromCharCode(...pairs.map((pair) => Number.parseInt(pair, 16))));
   let response: Response;
+  let bytes: ArrayBuffer;
   try {
-    response = await fetch(base + file.name, { integrity: `sha256-${digest}`, signal });
+    response = await fetch(base + file.name, { signal });
+    bytes = await response.arrayBuffer();
   } catch (error) {
     if (signal.aborted) throw error;
+    throw new AssetError(`${file.name} cannot be fetched (${String(error)})`, "Check the connection, then reload.");
+  }
+  if (!response.ok) throw new AssetError(`${file.name}: HTTP ${response.status}`, BUILD);
+  if (!(await isWhole(bytes, file))) {
     throw new AssetError(
-      `${file.name} cannot be fetched, or is not what the manifest says (${String(error)})`,
+      `${file.name} is not what the manifest says`,
       "Reload the page; when it stays, build the bundle again (./build.sh build).",
     );
   }
-  if (!response.ok) throw new AssetError(`${file.name}: HTTP ${response.status}`, BUILD);
-  return response.arrayBuffer();
+  return bytes;
 }
 
-/** Copies of the files, for one boot: they are handed away. */
+/**
+ * Whether bytes are a manifest's file. Not by `integrity` of fetch: Chromium then hashes on the page's own thread, which
+ * takes four times as long for an image.
+ */
+async function isWhole(bytes: ArrayBuffer, { size, sha256 }: ManifestFile): Promise<boolean> {
+  if (bytes.byteLength !== size) return false;
+  // Absent in a page that is neither HTTPS nor on this machine; then the size must do.
+  if (!globalThis.crypto?.subtle) return true;
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("") === sha256;
+}
+
+/** Copies of the files, for one boot: they are handed away. What is in the store is handed out as it is. */
 export function parcelOf(assets: Assets, withImage: boolean): BootParcel {
-  const parcel: Partial<Record<AssetRole, ArrayBuffer>> = {};
-  for (const [role, bytes] of assets.files) {
-    if (role !== "image" || withImage) parcel[role] = bytes.slice(0);
+  const parcel: Partial<Record<AssetRole, Part>> = {};
+  for (const [role, part] of assets.files) {
+    if (role !== "image" || withImage) parcel[role] = part instanceof ArrayBuffer ? part.slice(0) : part;
   }
   return parcel as BootParcel;
+}
+
+/** The buffers of a parcel, which are transferred with it. */
+export function transferOf(parcel: BootParcel): ArrayBuffer[] {
+  return Object.values(parcel).filter((part) => part instanceof ArrayBuffer);
 }
