@@ -73,8 +73,9 @@ def prepare(servers: Mapping[str, str] = DEFAULT_SERVERS) -> None:
     os.environ["FASTMCP_LOG_LEVEL"] = "WARNING"
     os.makedirs("/workspace", exist_ok=True)
 
-    from sandport_runtime import _standins
+    from sandport_runtime import _lean, _standins
 
+    _lean.prepare_environment()
     _standins.install()
 
     from sandport.inline import install_inline_threads
@@ -82,6 +83,8 @@ def prepare(servers: Mapping[str, str] = DEFAULT_SERVERS) -> None:
     install_inline_threads(everywhere=True)
 
     from sandport_runtime import _control, _fresh, _tools  # noqa: F401 - part of the image
+
+    _lean.install()
 
     prepared = _Prepared()
     for name, target in servers.items():
