@@ -107,6 +107,7 @@ build() {
   setup_python
   setup_node
   node browser/build/bundle.mjs "$@" >&2
+  node web/pack-workspace.mjs
   local inputs
   inputs=$(git ls-files -co --exclude-standard -- web browser/src package-lock.json | sort)
   if [ ! -f dist/index.html ] || changed page $inputs; then
