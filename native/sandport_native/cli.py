@@ -143,6 +143,33 @@ def doctor() -> None:
         raise SystemExit(1)
 
 
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def bridge(command: tuple[str, ...]) -> None:
+    """Give an ACP agent on stdio the page tools of its client, when it has no MCP-over-ACP of its own.
+
+    \b
+    sandport bridge -- fast-agent acp --model passthrough
+
+    The agent's client sees the capability `acp`; the agent sees ordinary MCP servers on loopback (or over stdio when
+    it knows no HTTP). An agent that has MCP-over-ACP is passed through untouched. `sandport serve` does this by itself.
+    """
+    import anyio
+
+    from sandport_native.bridge.stdio import run
+    from sandport_native.log import configure
+    from sandport_native.process import AgentSpec, AgentStartError
+    from sandport_native.stdio import StdoutStream
+
+    stdout = StdoutStream()
+    configure()
+    try:
+        status = anyio.run(run, AgentSpec(Path(command[0]).name, command), stdout)
+    except AgentStartError as exc:
+        raise click.ClickException(str(exc)) from exc
+    raise SystemExit(status)
+
+
 @main.group()
 def agentpool() -> None:
     """Stock agentpool with MCP-over-ACP. Runs in the environment that has agentpool 2.9.18."""

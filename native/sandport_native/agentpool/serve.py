@@ -49,7 +49,7 @@ class ServeOptions:
 
 def run(options: ServeOptions) -> int:
     """Serve until the client is gone. Returns the exit status."""
-    from sandport_native.agentpool.streams import StdoutStream
+    from sandport_native.stdio import StdoutStream
 
     stdout = StdoutStream()  # before any import can print
     os.environ.setdefault("LOGFIRE_IGNORE_NO_CONFIG", "1")
@@ -84,9 +84,9 @@ async def _serve(options: ServeOptions, stdout: Any) -> int:
     from agentpool_server.acp_server import ACPServer
 
     from sandport_native.agentpool.agent import SandportAgent
-    from sandport_native.agentpool.streams import StdinStream
+    from sandport_native.agentpool.streams import RepairedStdin
 
-    stdin = StdinStream()
+    stdin = RepairedStdin()
     manifest = AgentsManifest.from_file(str(options.config or DEMO_CONFIG))
     server = ACPServer.from_config(manifest, agent=options.agent)
     stopping = asyncio.Event()

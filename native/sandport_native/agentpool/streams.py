@@ -1,29 +1,20 @@
-"""The process's stdin and stdout as byte streams for agentpool's ACP connection.
+"""What agentpool's ACP connection reads: the client's messages, repaired where stock agentpool would lose them.
 
-Invariants: stdout carries protocol messages and nothing else, whatever a library prints; the end of stdin is seen at
-once and told through an event; what passes inwards is repaired where stock agentpool would lose it.
+Invariant: a message that needs no repair passes byte for byte, and none is added or dropped.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-import threading
-from collections import deque
+import logging
 from typing import Any
 
-import anyio
-import anyio.from_thread
 import anyio.lowlevel
-import anyio.to_thread
-from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from sandport_native.lines import MAX_LINE_BYTES, Line, LineSplitter
+from sandport_native.stdio import READ_BYTES, StdinStream
 
-READ_BYTES = 64 * 1024
-READ_AHEAD = 64
-"""Chunks the reading thread may be ahead; then it waits, and the pipe fills, and the client waits."""
+log = logging.getLogger("sandport.agentpool")
 
 REQUEST_ID_KEY = "_sandportRequestId"
 """Under this key `repair` hands a request's outer id to the handler, which agentpool calls without it."""
@@ -112,90 +103,29 @@ class LaneOrder:
             await anyio.lowlevel.checkpoint()
 
 
-class StdinStream(ByteReceiveStream):
-    """Reads stdin in a daemon thread, so that a blocked read never holds up the end of the process.
+class RepairedStdin(StdinStream):
+    """stdin as agentpool's connection needs it.
 
     Attributes:
-        ended: set when stdin has ended.
         order: told of each notification of the lane.
     """
 
     def __init__(self) -> None:
-        self.ended = anyio.Event()
+        super().__init__()
         self.order = LaneOrder()
-        self._chunks: deque[bytes] = deque()
-        self._arrived = anyio.Event()
-        self._slots = threading.Semaphore(READ_AHEAD)
-        self._token = anyio.lowlevel.current_token()
         self._splitter = LineSplitter(MAX_LINE_BYTES)
-        self._rest = b""
-        threading.Thread(target=self._read, name="sandport-stdin", daemon=True).start()
+        self._ready = b""
 
-    def _read(self) -> None:
-        while True:
-            self._slots.acquire()
-            try:
-                data = os.read(0, READ_BYTES)
-            except OSError:
-                data = b""
-            try:
-                anyio.from_thread.run_sync(self._take, data, token=self._token)
-            except RuntimeError:  # the event loop is gone
-                return
-            if not data:
-                return
-
-    def _take(self, data: bytes) -> None:
-        self._chunks.append(data)
-        if not data:
-            self.ended.set()
-        self._arrived.set()
-
-    async def receive(self, max_bytes: int = 65536) -> bytes:
-        """The next bytes, whole lines, repaired."""
-        while not self._rest:
-            while not self._chunks:
-                self._arrived = anyio.Event()
-                await self._arrived.wait()
-            data = self._chunks[0]
-            if not data:
-                raise anyio.EndOfStream
-            self._chunks.popleft()
-            self._slots.release()
-            for event in self._splitter.feed(data):
+    async def receive(self, max_bytes: int = READ_BYTES) -> bytes:
+        """The next bytes: whole lines, cut where the reader's buffer ends."""
+        while not self._ready:
+            for event in self._splitter.feed(await super().receive()):
                 if isinstance(event, Line):
                     line, notification = repair(event.data)
                     if notification:
                         self.order.saw()
-                    self._rest += line + b"\n"
+                    self._ready += line + b"\n"
                 else:
-                    print(f"sandport: {event}", file=sys.stderr, flush=True)
-        data, self._rest = self._rest[:max_bytes], self._rest[max_bytes:]
+                    log.error("%s", event)
+        data, self._ready = self._ready[:max_bytes], self._ready[max_bytes:]
         return data
-
-    async def aclose(self) -> None:
-        """Nothing to do: the thread is a daemon."""
-
-
-class StdoutStream(ByteSendStream):
-    """Writes to the real stdout, after moving everybody else's stdout to stderr."""
-
-    def __init__(self) -> None:
-        sys.stdout.flush()
-        self._descriptor = os.dup(1)
-        os.dup2(2, 1)
-
-    async def send(self, item: bytes) -> None:
-        """Write all of it; waits in a thread while the client does not read."""
-        await anyio.to_thread.run_sync(self._write, item, abandon_on_cancel=True)
-
-    def _write(self, item: bytes) -> None:
-        view = memoryview(item)
-        while view:
-            try:
-                view = view[os.write(self._descriptor, view) :]
-            except BrokenPipeError:
-                raise anyio.BrokenResourceError from None
-
-    async def aclose(self) -> None:
-        """Left open: the process ends right after."""

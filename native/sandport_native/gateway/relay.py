@@ -1,7 +1,8 @@
 """One WebSocket and one agent: text frames on the one side, lines on the other.
 
 Invariant: a message is forwarded as the text that came in, in order, or answered with an error; it is never lost in
-silence. The agent lives exactly as long as the socket. Each side is read only as fast as the other takes.
+silence. For an agent without MCP-over-ACP the bridge in between rewrites what it must, and nothing else. The agent
+lives exactly as long as the socket. Each side is read only as fast as the other takes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import anyio
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from sandport_native.bridge.conductor import Bridge, open_bridge
 from sandport_native.lines import Line, Oversize, message_head
 from sandport_native.log import RateLimiter
 from sandport_native.process import EXIT_WAIT, AgentProcess, AgentSpec, AgentStartError, open_agent
@@ -109,9 +111,9 @@ class Relay:
                 async with open_agent(self._spec, limit=self._limit) as agent:
                     log.info("%s: agent %s started (pid %d)", self._label, self._spec.name, agent.pid)
                     try:
-                        async with anyio.create_task_group() as tasks:
-                            tasks.start_soon(self._to_agent, agent)
-                            tasks.start_soon(self._to_page, agent)
+                        async with open_bridge(self._send, agent.send) as bridge, anyio.create_task_group() as tasks:
+                            tasks.start_soon(self._to_agent, bridge)
+                            tasks.start_soon(self._to_page, agent, bridge)
                     finally:
                         # The page is told first; ending a stubborn agent takes seconds.
                         with anyio.CancelScope(shield=True):
@@ -128,7 +130,7 @@ class Relay:
             self._outcome = outcome
         self._scope.cancel()
 
-    async def _to_agent(self, agent: AgentProcess) -> None:
+    async def _to_agent(self, bridge: Bridge) -> None:
         try:
             while True:
                 text = await self._socket.receive_text()
@@ -137,7 +139,7 @@ class Relay:
                     log.warning("%s: refused a frame of the page: %s", self._label, answer)
                     await self._send(answer)
                     continue
-                await agent.send(text)
+                await bridge.from_client(text)
         except WebSocketDisconnect as exc:
             self._finish(_Outcome(CLOSE_NORMAL, f"the page closed the socket, code {exc.code}"))
         except KeyError:
@@ -147,13 +149,13 @@ class Relay:
             await anyio.sleep(EXIT_WAIT)
             self._finish(_Outcome(CLOSE_AGENT, "The agent no longer reads its input"))
 
-    async def _to_page(self, agent: AgentProcess) -> None:
+    async def _to_page(self, agent: AgentProcess, bridge: Bridge) -> None:
         try:
             async for event in agent.receive():
                 if isinstance(event, Oversize):
                     await self._report(agent, event)
                 elif (text := self._decode(event, agent)) is not None:
-                    await self._send(text)
+                    await bridge.from_agent(text)
         except WebSocketDisconnect:
             self._finish(_Outcome(CLOSE_NORMAL, "the page closed the socket"))
         else:

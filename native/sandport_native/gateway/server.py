@@ -11,7 +11,6 @@ import ipaddress
 import logging
 import os
 import signal
-import socket
 import tempfile
 import webbrowser
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ import uvicorn
 
 from sandport_native.gateway.access import Access, host_of, new_token
 from sandport_native.gateway.app import MAX_SOCKETS, Agents, Gateway
+from sandport_native.http import ListenError, QuietServer, listen
 from sandport_native.lines import MAX_LINE_BYTES
 from sandport_native.log import redactor
 
@@ -114,41 +114,6 @@ def own_origins(host: str, port: int) -> list[str]:
     return [f"http://{name}{suffix}" for name in names]
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.
-
-    Raises:
-        SettingsError: the address is in use or not ours.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((host.strip("[]"), port))
-    except OSError as exc:
-        sock.close()
-        raise SettingsError(f"cannot listen on {host}:{port}: {exc.strerror}; try another --port") from exc
-    sock.listen(128)
-    sock.setblocking(False)
-    return sock
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers, with an event when it accepts connections."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.ready = anyio.Event()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.ready.set()
-
-
 async def serve(settings: Settings, announce: Callable[[str], None] = print) -> None:
     """Serve until SIGINT or SIGTERM; then close all sockets with 1001 and end all agents.
 
@@ -162,7 +127,11 @@ async def serve(settings: Settings, announce: Callable[[str], None] = print) -> 
     settings.validate()
     token = settings.token or new_token()
     redactor.add(token)
-    with listen(settings.host, settings.port) as sock:
+    try:
+        listener = listen(settings.host, settings.port)
+    except ListenError as exc:
+        raise SettingsError(str(exc)) from exc
+    with listener as sock:
         port = sock.getsockname()[1]
         origins = [*own_origins(settings.host, port), *settings.public_urls]
         gateway = Gateway(
@@ -172,7 +141,7 @@ async def serve(settings: Settings, announce: Callable[[str], None] = print) -> 
             max_sockets=settings.max_sockets,
             max_message=settings.max_message,
         )
-        server = _Server(
+        server = QuietServer(
             uvicorn.Config(
                 gateway.app,
                 ws="websockets-sansio",
@@ -200,7 +169,7 @@ async def serve(settings: Settings, announce: Callable[[str], None] = print) -> 
                 tasks.cancel_scope.cancel()
 
 
-async def _watch_signals(gateway: Gateway, server: _Server) -> None:
+async def _watch_signals(gateway: Gateway, server: QuietServer) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             if server.should_exit:
@@ -213,7 +182,7 @@ async def _watch_signals(gateway: Gateway, server: _Server) -> None:
 
 
 async def _announce_when_ready(
-    server: _Server, settings: Settings, origins: Sequence[str], token: str, announce: Callable[[str], None]
+    server: QuietServer, settings: Settings, origins: Sequence[str], token: str, announce: Callable[[str], None]
 ) -> None:
     await server.ready.wait()
     address = f"{settings.public_urls[0].rstrip('/') if settings.public_urls else origins[0]}/#token={token}"
