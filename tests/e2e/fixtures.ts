@@ -103,7 +103,6 @@ export class PageDriver {
   async ask(text: string): Promise<string> {
     await this.send(text);
     await expect(this.page.getByRole("button", { name: "Send" })).toBeVisible({ timeout: 90_000 });
-    // biome-ignore lint/performance/useDomNodeTextContent: the text as a person reads it, line ends included
     return (await this.page.getByLabel("Agent", { exact: true }).last().innerText()).trim();
   }
 

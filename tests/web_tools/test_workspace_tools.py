@@ -66,9 +66,7 @@ async def test_every_tool_is_described_and_annotated(client: Client[Any]) -> Non
 
 
 class TestListFiles:
-    async def test_lists_files_with_sizes_and_leaves_out_machine_made_folders(
-        self, client: Client[Any]
-    ) -> None:
+    async def test_lists_files_with_sizes_and_leaves_out_machine_made_folders(self, client: Client[Any]) -> None:
         listed = await call(client, "list_files")
         assert [entry["path"] for entry in listed["files"]] == ["blob.bin", "notes.md", "src/app.py"]
         assert listed["files"][0]["size"] == 8
@@ -131,9 +129,7 @@ class TestReadFile:
         read = await call(client, "read_file", path="empty")
         assert (read["text"], read["start"], read["end"], read["total_lines"]) == ("", 1, 0, 0)
 
-    async def test_large_file_is_cut_at_a_line_and_can_be_continued(
-        self, client: Client[Any], root: Path
-    ) -> None:
+    async def test_large_file_is_cut_at_a_line_and_can_be_continued(self, client: Client[Any], root: Path) -> None:
         (root / "big.txt").write_text("".join(f"{n:09d}\n" for n in range(30_000)))
         first = await call(client, "read_file", path="big.txt")
         assert first["end"] == 10_000

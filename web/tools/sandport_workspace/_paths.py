@@ -41,10 +41,7 @@ class Workspace:
             raise ToolError("the path has a null character in it")
         target = (root / path).resolve()
         if not target.is_relative_to(root):
-            # The absolute spelling of a root that is itself a link.
-            raise ToolError(
-                f"{path!r} is outside the workspace; use a path relative to its root, such as 'src/app.py'"
-            )
+            raise ToolError(f"{path!r} is outside the workspace; use a path relative to its root, such as 'src/app.py'")
         if not target.exists():
             raise ToolError(f"there is no {path!r} in the workspace; list_files shows what there is")
         return target
@@ -53,9 +50,7 @@ class Workspace:
         """Like :meth:`resolve`, for a file."""
         target = self.resolve(path)
         if not target.is_file():
-            raise ToolError(
-                f"{path!r} is a folder, not a file; list_files(path={path!r}) shows what is in it"
-            )
+            raise ToolError(f"{path!r} is a folder, not a file; list_files(path={path!r}) shows what is in it")
         return target
 
     def name(self, target: Path) -> str:

@@ -31,17 +31,13 @@ MAX_ITEMS = 1_000
 """Upper end for every ``limit``."""
 
 _READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-_RUNS = ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False
-)
+_RUNS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=False)
 
 _INSTRUCTIONS = """\
 Tools over the files of one workspace. Paths are relative to its root. Find with search, look with read_file,
 compute with run_python (working folder = the root; standard library; no network)."""
 
-PathArg = Annotated[
-    str, Field(description="File or folder, relative to the workspace root; '.' is the root.")
-]
+PathArg = Annotated[str, Field(description="File or folder, relative to the workspace root; '.' is the root.")]
 GlobArg = Annotated[str, Field(description="Glob below the path; '**/*.py' = Python files at any depth.")]
 
 
@@ -143,9 +139,7 @@ def create_server(root: str | Path, name: str = "workspace") -> FastMCP[Any]:
                 if expression.search(line):
                     total += 1
                     if len(matches) < limit:
-                        matches.append(
-                            {"path": workspace.name(file), "line": number, "text": line[:MAX_LINE]}
-                        )
+                        matches.append({"path": workspace.name(file), "line": number, "text": line[:MAX_LINE]})
         return {"matches": matches, "total": total, "truncated": total > len(matches)}
 
     @mcp.tool(annotations=_READS)

@@ -91,16 +91,14 @@ def run(code: str, folder: Path) -> tuple[str, str | None]:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             tree = ast.parse(code, FILENAME)
             last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-            exec(compile(tree, FILENAME, "exec"), namespace)  # noqa: S102 - running code is the purpose
+            exec(compile(tree, FILENAME, "exec"), namespace)
             if not isinstance(last, ast.Expr):
                 return output.text(), None
             value = eval(compile(ast.Expression(last.value), FILENAME, "eval"), namespace)
             return output.text(), None if value is None else _shorten(repr(value))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a snippet raises is its result
+    except (Exception, SystemExit) as error:
         printed = output.text()
-        raise SnippetError(
-            _own_traceback(error) + (f"\n\nprinted before:\n{printed}" if printed else "")
-        ) from None
+        raise SnippetError(_own_traceback(error) + (f"\n\nprinted before:\n{printed}" if printed else "")) from None
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(str(folder))
