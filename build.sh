@@ -5,7 +5,7 @@ cd "$(dirname "$0")"
 
 PYTHON=.venv/bin/python
 AGENTPOOL=.venv-agentpool/bin/sandport
-export SANDPORT_AGENTPOOL="$PWD/$AGENTPOOL" LOGFIRE_IGNORE_NO_CONFIG=1 NO_UPDATE_NOTIFIER=1 PYTHONDONTWRITEBYTECODE=1
+export SANDPORT_AGENTPOOL="$PWD/$AGENTPOOL" LOGFIRE_IGNORE_NO_CONFIG=1 NO_UPDATE_NOTIFIER=1
 
 usage() {
   cat <<'TEXT'
@@ -15,7 +15,8 @@ usage: ./build.sh COMMAND [options]
   check             build, then let the agent call tools in a headless browser and check its answer
   test              every check and test
   build [--with N]  the self-contained bundle in dist/; --with adds wheels of your own (repeatable)
-  peers             real programs of others against ours, as a table
+  peers [--quick]   real programs of others against ours, as a table
+  conformance       the MCP conformance suite against a hosted server, natively and inside Pyodide
   bench             benchmarks, each against a peer in the same run
   sandport ...      the command line of Sandport, set up
   lock              resolve the locked dependencies anew
@@ -54,7 +55,8 @@ venv() {
   say "Installing $lock into $dir"
   [ -x "$dir/bin/python" ] || "$UV" venv --quiet --python 3.13 "$dir" ||
     stop "Python 3.13 is missing. Get it with: ${UV} python install 3.13"
-  "$UV" pip sync --quiet --python "$dir" --require-hashes "$lock"
+  # Compiled at once: an agent's first start would otherwise take several seconds longer.
+  "$UV" pip sync --quiet --python "$dir" --require-hashes --compile-bytecode "$lock"
   "$UV" pip install --quiet --python "$dir" --no-deps --editable .
   stamp "$dir" "$lock" pyproject.toml
 }
@@ -162,6 +164,10 @@ run_tests() {
   step "core inside Pyodide" node tests/pyodide/run.mjs
   step "three engines" node tests/engines/run.mjs
   step "whole path in Chromium" npx playwright test --config tests/e2e/playwright.config.ts
+  step "agent in the page" node tests/inpage/run.mjs
+  step "npm package" node --test tests/package/
+  step "wheel" $PYTHON -m pytest tests/package
+  step "peers, the newest of each family" $PYTHON -m tests.peers --quick
   step "check" node tests/check/check.mjs
   local name
   for name in "${FAILED[@]}"; do printf 'failed: %s\n' "$name"; done
@@ -183,6 +189,7 @@ case $command in
   build | check | run | lock) "$command" "$@" ;;
   test) run_tests "$@" ;;
   peers) setup_python; setup_agentpool; setup_node; exec $PYTHON -m tests.peers "$@" ;;
+  conformance) build; exec $PYTHON -m tests.conformance --pyodide "$@" ;;
   bench) build; setup_agentpool; setup_chromium; exec $PYTHON bench/run.py "$@" ;;
   sandport) setup_python; exec .venv/bin/sandport "$@" ;;
   clean) rm -rf dist .cache .venv .venv-agentpool .tools node_modules test-results ;;
