@@ -173,7 +173,9 @@ async function circumstances(engine, browser, tools) {
       .then(
         (result) => ({
           ok: verdict(result) === "",
-          detail: verdict(result) || result.mode || result.message,
+          detail:
+            verdict(result) ||
+            [result.mode, result.message, ...(result.details ?? [])].filter(Boolean).join(": "),
         }),
         (error) => ({ ok: false, detail: String(error.message) }),
       );
@@ -186,6 +188,10 @@ function cold({ mode, details }) {
   return mode === "cold" && details.length === 1
     ? ""
     : `${mode}, and said: ${details.join("; ") || "nothing"}`;
+}
+
+function kept({ details }) {
+  return details.length === 0 ? "" : `fetched ${details.join(", ")}`;
 }
 
 function inVain({ stage, message, remedy, state }) {

@@ -71,7 +71,6 @@ def prepare(servers: Mapping[str, str] = DEFAULT_SERVERS) -> None:
     os.environ["FASTMCP_ENABLE_RICH_TRACEBACKS"] = "false"
     os.environ["FASTMCP_CHECK_FOR_UPDATES"] = "off"
     os.environ["FASTMCP_LOG_LEVEL"] = "WARNING"
-    os.makedirs("/workspace", exist_ok=True)
 
     from sandport_runtime import _lean, _standins
 
@@ -115,6 +114,8 @@ def start(host: Host, config_text: str) -> Control:
     from sandport_runtime._streams import Log, LogStream
 
     config: dict[str, Any] = json.loads(config_text)
+    # Not in `prepare`: files are not part of a memory image.
+    os.makedirs("/workspace", exist_ok=True)
     if config.get("restored"):
         refresh({**os.environ, **config.get("environ", {})})
 

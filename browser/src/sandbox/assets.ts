@@ -184,7 +184,10 @@ export async function fetchFile(base: string, file: ManifestFile, signal: AbortS
     bytes = await response.arrayBuffer();
   } catch (error) {
     if (signal.aborted) throw error;
-    throw new AssetError(`${file.name} cannot be fetched (${String(error)})`, "Check the connection, then reload.");
+    throw new AssetError(
+      `${file.name} cannot be fetched (${String(error)})`,
+      "Check the connection, then reload.",
+    );
   }
   if (!response.ok) throw new AssetError(`${file.name}: HTTP ${response.status}`, BUILD);
   if (!(await isWhole(bytes, file))) {
@@ -215,9 +218,4 @@ export function parcelOf(assets: Assets, withImage: boolean): BootParcel {
     if (role !== "image" || withImage) parcel[role] = part instanceof ArrayBuffer ? part.slice(0) : part;
   }
   return parcel as BootParcel;
-}
-
-/** The buffers of a parcel, which are transferred with it. */
-export function transferOf(parcel: BootParcel): ArrayBuffer[] {
-  return Object.values(parcel).filter((part) => part instanceof ArrayBuffer);
 }

@@ -7,7 +7,7 @@
  * Firefox, preconnect in WebKit), so it stays small enough to be read whole.
  */
 
-import type { HandOver, WorkerStart } from "./protocol.ts";
+import { type HandOver, transferOf, type WorkerStart } from "./protocol.ts";
 
 const page = window.parent;
 
@@ -24,7 +24,7 @@ function take(event: MessageEvent<HandOver>): void {
   };
   const { parcel, config } = event.data;
   const start: WorkerStart = { parcel, config, signal };
-  worker.postMessage(start, [lane, ...Object.values(parcel)]);
+  worker.postMessage(start, [lane, ...transferOf(parcel)]);
 }
 
 window.addEventListener("message", take);

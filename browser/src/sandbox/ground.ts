@@ -8,6 +8,7 @@
 import { type Assets, loadAssets } from "./assets.ts";
 import { Instance, type InstanceHandlers, type Launched } from "./instance.ts";
 import type { HandOver } from "./protocol.ts";
+import { openStore } from "./store.ts";
 
 /** See the module comment. */
 export interface Ground {
@@ -32,7 +33,8 @@ export function frameGround(options: FrameOptions): Ground {
   const address = new URL(options.base ?? ".", document.baseURI).href;
   const base = address.endsWith("/") ? address : `${address}/`;
   return {
-    load: (onProgress, signal) => loadAssets(`${base}runtime/`, onProgress, signal),
+    load: async (onProgress, signal) =>
+      loadAssets(`${base}runtime/`, onProgress, signal, { store: await openStore() }),
     launch: (handOver, handlers, signal) =>
       Instance.launch(
         {

@@ -5,7 +5,7 @@
  * worker says goes to the handlers; nothing of it is trusted here. After `destroy` no handler is called.
  */
 
-import { FRAME_READY, type HandOver } from "./protocol.ts";
+import { FRAME_READY, type HandOver, transferOf } from "./protocol.ts";
 
 /** Milliseconds until the frame must have said that it listens. */
 const FRAME_TIMEOUT = 20_000;
@@ -99,11 +99,7 @@ export class Instance implements Launched {
     this.#wire.onmessage = ({ data }: MessageEvent<unknown>) => {
       if (!this.#destroyed) handlers.error(typeof data === "string" ? data.slice(0, 500) : "");
     };
-    frame.contentWindow?.postMessage(handOver, "*", [
-      lane.port2,
-      wire.port2,
-      ...Object.values(handOver.parcel),
-    ]);
+    frame.contentWindow?.postMessage(handOver, "*", [lane.port2, wire.port2, ...transferOf(handOver.parcel)]);
   }
 
   /** Puts a text or a control object on the port. */

@@ -10,19 +10,27 @@
 export const STAGES = ["fetch", "runtime", "packages", "modules", "servers"] as const;
 export type BootStage = (typeof STAGES)[number];
 
-/** Bytes that the frame hands to its worker. Every buffer is transferred. */
+/** A file: in memory, or in the page's store, from where the worker reads it itself. */
+export type Part = ArrayBuffer | Blob;
+
+/** What the frame hands to its worker. Every buffer is transferred. */
 export interface BootParcel {
-  readonly pyodide: ArrayBuffer;
-  readonly asm: ArrayBuffer;
-  readonly wasm: ArrayBuffer;
-  readonly stdlib: ArrayBuffer;
-  readonly site: ArrayBuffer;
-  readonly core: ArrayBuffer;
-  readonly native: ArrayBuffer;
-  readonly lock: ArrayBuffer;
+  readonly pyodide: Part;
+  readonly asm: Part;
+  readonly wasm: Part;
+  readonly stdlib: Part;
+  readonly site: Part;
+  readonly core: Part;
+  readonly native: Part;
+  readonly lock: Part;
   /** Wheels on top of the bundle's: the in-page agent's. */
-  readonly extra?: ArrayBuffer;
-  readonly image?: ArrayBuffer;
+  readonly extra?: Part;
+  readonly image?: Part;
+}
+
+/** The buffers of a parcel, which are transferred with it. */
+export function transferOf(parcel: BootParcel): ArrayBuffer[] {
+  return Object.values(parcel).filter((part) => part instanceof ArrayBuffer);
 }
 
 /** Settings of one boot. */

@@ -288,19 +288,31 @@ export class Sandbox {
     const boot = this.#boots;
     let stage = "fetch";
     try {
-      const assets = await this.#load();
-      const image = (this.#options.useImage ?? true) && !this.#imageRefused && assets.files.has("image");
+      let assets = await this.#load();
       stage = "runtime";
       if (assets.imageProblem !== undefined) this.#withoutImage(assets.imageProblem);
-      try {
-        return await this.#start(assets, image, began);
-      } catch (error) {
-        if (!image || boot !== this.#boots || this.#abort.signal.aborted) throw error;
-        // Whatever was wrong with it: the cold way needs nothing of it.
-        this.#imageRefused = true;
-        this.#instance?.destroy();
-        this.#withoutImage(messageOf(error));
-        return await this.#start(assets, false, began);
+      for (;;) {
+        const image = (this.#options.useImage ?? true) && !this.#imageRefused && assets.files.has("image");
+        try {
+          return await this.#start(assets, image, began);
+        } catch (error) {
+          if (boot !== this.#boots || this.#abort.signal.aborted) throw error;
+          this.#instance?.destroy();
+          const kept = [...assets.files.values()].some((part) => part instanceof Blob);
+          if (image) {
+            // Whatever was wrong with it: the cold way needs nothing of it.
+            this.#imageRefused = true;
+            this.#withoutImage(messageOf(error));
+            await assets.discard?.("image");
+          } else if (kept) {
+            // A file of an earlier visit may be the fault; another tab may have taken it away.
+            await assets.discard?.("all");
+            this.#assets = undefined;
+            assets = await this.#load();
+          } else {
+            throw error;
+          }
+        }
       }
     } catch (error) {
       // A later boot, or none at all, is what counts now.
@@ -387,6 +399,8 @@ export class Sandbox {
       this.#state = "ready";
       this.#watch();
       this.#emitter.emit("ready", ready);
+      // When there is time: the next visit is quicker by it, this one is not.
+      if (assets.keep) whenIdle(() => void assets.keep?.());
       return { instance, ready };
     } finally {
       clearTimeout(timer);
@@ -624,6 +638,14 @@ class BootError extends Error {
     this.stage = stage;
     this.remedy = remedy;
   }
+}
+
+/** Runs `task` when the page has nothing better to do, and in any case within some seconds. */
+function whenIdle(task: () => void): void {
+  const after = 3000;
+  if (typeof requestIdleCallback === "function")
+    setTimeout(() => requestIdleCallback(task, { timeout: after }), after);
+  else setTimeout(task, after);
 }
 
 function messageOf(error: unknown): string {

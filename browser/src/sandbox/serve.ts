@@ -7,7 +7,7 @@
 
 import type { PyodideAPI } from "pyodide";
 import { type BootOptions, bootPyodide, installDeadline } from "./boot.ts";
-import type { BootStage, WorkerStart } from "./protocol.ts";
+import type { BootStage, Part, WorkerStart } from "./protocol.ts";
 
 /** What `sandport_runtime.boot` offers; see browser/runtime. */
 interface RuntimeModule {
@@ -51,16 +51,24 @@ export async function serve(
   port.onmessage = (event) => waiting.push(event);
   port.postMessage({ event: "progress", stage });
   try {
-    const { loadPyodide, createModule, restoreFetch } = await importPyodide(parcel, load);
-    const image = parcel.image === undefined ? undefined : new Uint8Array(parcel.image);
+    const [{ loadPyodide, createModule, restoreFetch }, site, core, native, lock, extra, image] =
+      await Promise.all([
+        importPyodide(parcel, load),
+        bytesOf(parcel.site),
+        bytesOf(parcel.core),
+        bytesOf(parcel.native),
+        bytesOf(parcel.lock),
+        parcel.extra && bytesOf(parcel.extra),
+        parcel.image && bytesOf(parcel.image),
+      ]);
     const pyodide = await bootPyodide({
       files: {
-        site: new Uint8Array(parcel.site),
-        core: new Uint8Array(parcel.core),
-        native: new Uint8Array(parcel.native),
+        site,
+        core,
+        native,
         preload: config.preload,
-        lock: new TextDecoder().decode(parcel.lock),
-        ...(parcel.extra ? { extra: new Uint8Array(parcel.extra) } : {}),
+        lock: new TextDecoder().decode(lock),
+        ...(extra ? { extra } : {}),
         ...(image ? { image } : {}),
       },
       loadPyodide,
@@ -163,7 +171,10 @@ async function importPyodide(
     if (!answer) throw new TypeError(`no network in the sandbox: ${String(input)}`);
     return new Response(answer[0], { headers: { "content-type": answer[1] } });
   };
-  const [pyodide, asm] = await Promise.all([load(parcel.pyodide, "pyodide"), load(parcel.asm, "asm")]);
+  const [pyodide, asm] = await Promise.all([
+    bufferOf(parcel.pyodide).then((bytes) => load(bytes, "pyodide")),
+    bufferOf(parcel.asm).then((bytes) => load(bytes, "asm")),
+  ]);
   return {
     loadPyodide: pyodide["loadPyodide"] as BootOptions["loadPyodide"],
     createModule: asm["default"] as BootOptions["createModule"],
@@ -171,6 +182,14 @@ async function importPyodide(
       globalThis.fetch = original;
     },
   };
+}
+
+async function bufferOf(part: Part): Promise<ArrayBuffer> {
+  return part instanceof ArrayBuffer ? part : part.arrayBuffer();
+}
+
+async function bytesOf(part: Part): Promise<Uint8Array<ArrayBuffer>> {
+  return new Uint8Array(await bufferOf(part));
 }
 
 async function importBlob(bytes: ArrayBuffer): Promise<Record<string, unknown>> {
