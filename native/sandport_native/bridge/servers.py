@@ -121,6 +121,7 @@ class LoopbackServers:
             self._server = QuietServer(
                 uvicorn.Config(
                     self._app,
+                    interface="asgi3",
                     access_log=False,
                     log_config=None,
                     server_header=False,

@@ -1,0 +1,235 @@
+"""The bridge with a real agent that has no MCP-over-ACP: stock agentpool, over http and over the stdio shim."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from fastmcp import Context, FastMCP
+
+from sandport import Port, ToolHost, memory_channel_pair
+from sandport.codec import encode
+from sandport.rpc import Peer
+from sandport_native.bridge.conductor import open_bridge
+from sandport_native.process import AgentSpec, open_agent
+
+from .acp_client import AGENTPOOL, ROOT, START, Client, StdioChannel
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+
+
+class Recorder:
+    """Both sides of a bridge, without any process."""
+
+    def __init__(self) -> None:
+        self.client: list[dict[str, Any]] = []
+        self.agent: list[str] = []
+
+    async def to_client(self, text: str) -> None:
+        self.client.append(json.loads(text))
+
+    async def to_agent(self, text: str) -> None:
+        self.agent.append(text)
+
+
+def hello(**mcp: Any) -> str:
+    return encode({"jsonrpc": "2.0", "id": 0, "result": {"agentCapabilities": {"mcpCapabilities": mcp}}})
+
+
+def opener(request_id: int, method: str = "session/new", **params: Any) -> str:
+    entry = {"type": "acp", "name": "page", "id": "X", "serverId": "X"}
+    other = {"name": "local", "command": "x", "args": [], "env": []}
+    return encode(
+        {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {"mcpServers": [entry, other], **params}}
+    )
+
+
+@asynccontextmanager
+async def bridged(**mcp: Any) -> AsyncIterator[tuple[Any, Recorder]]:
+    sides = Recorder()
+    async with open_bridge(sides.to_client, sides.to_agent) as bridge:
+        await bridge.from_client('{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}')
+        await bridge.from_agent(hello(**mcp))
+        yield bridge, sides
+
+
+async def test_an_agent_that_has_it_is_left_alone() -> None:
+    async with bridged(acp=True) as (bridge, sides):
+        text = opener(1).replace(" ", "  ")
+        await bridge.from_client(text)
+        assert sides.agent[-1] == text
+        await bridge.from_agent('{"jsonrpc":"2.0","id":9,  "method":"mcp/connect","params":{"acpId":"X"}}')
+        assert sides.client[-1]["method"] == "mcp/connect"
+
+
+@pytest.mark.parametrize("mcp", [{}, {"acp": False}, {"acp": None}, {"http": True}])
+async def test_capability_is_lent(mcp: dict[str, Any]) -> None:
+    async with bridged(**mcp) as (_, sides):
+        assert sides.client[-1]["result"]["agentCapabilities"]["mcpCapabilities"]["acp"] is True
+
+
+async def test_acp_entries_become_http_with_a_secret_each() -> None:
+    async with bridged(http=True) as (bridge, sides):
+        await bridge.from_client(opener(1))
+        await bridge.from_client(opener(2))
+        first, second = (json.loads(text)["params"]["mcpServers"] for text in sides.agent[-2:])
+        assert [entry.get("type") for entry in first] == ["http", None]
+        assert first[0]["url"].startswith("http://127.0.0.1:")
+        assert first[0]["headers"] != second[0]["headers"]
+        assert first[0]["url"] != second[0]["url"]
+
+
+async def test_acp_entries_become_stdio_where_there_is_no_http() -> None:
+    async with bridged() as (bridge, sides):
+        await bridge.from_client(opener(1))
+        entry = json.loads(sides.agent[-1])["params"]["mcpServers"][0]
+        assert entry["command"] == sys.executable
+        assert {variable["name"] for variable in entry["env"]} == {"SANDPORT_URL", "SANDPORT_AUTHORIZATION"}
+
+
+async def test_bad_declarations_are_answered_here() -> None:
+    async with bridged(http=True) as (bridge, sides):
+        before = len(sides.agent)
+        await bridge.from_client(
+            '{"jsonrpc":"2.0","id":5,"method":"session/new","params":{"mcpServers":[{"type":"acp","name":"x"}]}}'
+        )
+        assert len(sides.agent) == before
+        assert sides.client[-1]["error"]["code"] == -32602
+
+
+async def test_nobody_gets_in_without_the_secret() -> None:
+    async with bridged(http=True) as (bridge, sides):
+        await bridge.from_client(opener(1))
+        entry = json.loads(sides.agent[-1])["params"]["mcpServers"][0]
+        host, _, path = entry["url"].removeprefix("http://").partition("/")
+        address, _, port = host.partition(":")
+
+        async def get(target: str, authorization: str) -> bytes:
+            async with await anyio.connect_tcp(address, int(port)) as stream:
+                lines = [
+                    f"GET {target} HTTP/1.1",
+                    f"Host: {host}",
+                    f"Authorization: {authorization}",
+                    "Connection: close",
+                ]
+                head = "\r\n".join(lines) + "\r\n\r\n"
+                await stream.send(head.encode())
+                return (await stream.receive()).partition(b"\r\n")[0]
+
+        assert b" 403 " in await get(f"/{path}", "Bearer wrong")
+        assert b" 404 " in await get("/.well-known/oauth-authorization-server/mcp", "x")
+        assert b" 404 " in await get("/nobody/mcp", entry["headers"][0]["value"])
+        await bridge.from_agent('{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"no session"}}')
+        assert b" 404 " in await get(f"/{path}", entry["headers"][0]["value"])  # it ended with its session
+
+
+async def test_messages_of_no_concern_pass_as_text() -> None:
+    async with bridged(http=True) as (bridge, sides):
+        for text in [
+            '{"id": 9007199254740993, "method": "x",  "params": {"\\ud800": 1}}',
+            "no json",
+            '{"id":"q","result":{}}',
+        ]:
+            await bridge.from_client(text)
+            assert sides.agent[-1] == text
+
+
+@pytest.fixture(params=["http", "stdio"])
+async def page(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: str) -> AsyncIterator[Client]:
+    """A page whose agent is stock agentpool behind the bridge; `stdio` hides its http from the bridge."""
+    server: FastMCP = FastMCP("page")
+    started, ended = anyio.Event(), anyio.Event()
+
+    @server.tool
+    def echo(value: str) -> str:
+        """Give back the value."""
+        return value
+
+    @server.tool
+    def boom() -> str:
+        raise ValueError("kaputt")
+
+    @server.tool
+    async def steps(ctx: Context) -> str:
+        await ctx.report_progress(1, 2, "half")
+        return "stepped"
+
+    @server.tool
+    async def hang() -> str:
+        started.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.set()
+        return "never"
+
+    agent_bin = AGENTPOOL.with_name("agentpool")
+    config = ROOT / "native" / "sandport_native" / "demo" / "agents.yml"
+    command = [str(agent_bin), "serve-acp", str(config), "--agent", "demo"]
+    spec = AgentSpec("stock", command, {"HOME": str(tmp_path), "LOGFIRE_IGNORE_NO_CONFIG": "1"}, tmp_path)
+    async with ToolHost() as host, open_agent(spec) as process, anyio.create_task_group() as tasks:
+        host.mount(server, "page")
+        outer, inner = memory_channel_pair()
+        agent_side = StdioChannel(process)
+
+        async with open_bridge(inner.send, agent_side.send) as bridge:
+
+            async def up() -> None:
+                while True:
+                    await bridge.from_client(await inner.receive())
+
+            async def down() -> None:
+                while True:
+                    text = await agent_side.receive()
+                    if request.param == "stdio":
+                        text = text.replace('"http":true', '"http":false')
+                    await bridge.from_agent(text)
+
+            tasks.start_soon(up)
+            tasks.start_soon(down)
+            port = Port(outer)
+            await tasks.start(port.run)
+            lane_outer, lane_inner = memory_channel_pair()
+            port.attach("host", lane_outer, "sp0.")
+            tasks.start_soon(host.serve, lane_inner, "sp0.")
+            client: Client
+            peer = Peer(
+                port.acp, lambda inbound: client._on_request(inbound), lambda m, p: client._on_notification(m, p)
+            )
+            client = Client(process, agent_side, host, port, peer)
+            client.started, client.ended = started, ended  # type: ignore[attr-defined]
+            tasks.start_soon(peer.run)
+            with anyio.fail_after(START):
+                assert (await client.initialize())["agentCapabilities"]["mcpCapabilities"]["acp"] is True
+            yield client
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.skipif(not AGENTPOOL.exists(), reason="needs .venv-agentpool")
+async def test_stock_agentpool_uses_the_page(page: Client) -> None:
+    session = await page.open("page")
+    assert "`echo` returned:\n\n```\nhi\n```" in (await page.prompt(session, 'Call echo with {"value": "hi"}')).text
+    turn = await page.prompt(session, "Call steps")
+    assert any(str(update.get("title")).startswith("half") for update in turn.tool_updates()) or "stepped" in turn.text
+
+    turns = []
+
+    async def run() -> None:
+        turns.append(await page.prompt(session, "Call hang"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(run)
+        with anyio.fail_after(20):
+            await page.started.wait()  # type: ignore[attr-defined]
+        await page.peer.notify("session/cancel", {"sessionId": session})
+        with anyio.fail_after(5):
+            await page.ended.wait()  # type: ignore[attr-defined]
+        tasks.cancel_scope.cancel()  # stock agentpool may never answer a cancelled prompt
+    await page.request("session/close", {"sessionId": session})
+    assert page.port.core.connections("host") == []
