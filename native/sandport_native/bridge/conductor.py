@@ -77,7 +77,7 @@ class Bridge:
             and id_key(params["requestId"]) in self._lane_requests
         ):
             await self._to_lane(text)
-        elif method in OPENERS and "id" in message:
+        elif method in OPENERS and "id" in message and self.native is False:
             await self._open(message, params)
         else:
             if method == "initialize":
