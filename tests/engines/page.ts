@@ -448,24 +448,27 @@ async function start(settings: Settings): Promise<{ mode: string; details: strin
 
 /** Two visits: the second must ask the network for the manifest alone, where the browser has a place to keep files. */
 async function visitTwice(settings: Settings): Promise<{ mode: string; details: string[]; message: string }> {
-  const files = async (): Promise<number> => {
-    const root = await navigator.storage.getDirectory();
-    const folder = (await root.getDirectoryHandle("sandport")) as unknown as {
-      keys(): AsyncIterable<string>;
-    };
-    let count = 0;
-    for await (const _ of folder.keys()) count += 1;
-    return count;
-  };
-  if (!("getDirectory" in navigator.storage))
+  const storage: StorageManager | undefined = navigator.storage;
+  if (storage === undefined || !("getDirectory" in storage)) {
     return { mode: "none", details: [], message: "no place to keep files" };
+  }
   const manifest = (await (await fetch("/runtime/manifest.json")).json()) as {
-    files: Record<string, unknown>;
+    files: Record<string, { name: string; size: number }>;
   };
-  const wanted = Object.keys(manifest.files).length;
+  const keptAll = async (): Promise<boolean> => {
+    const folder = await (await storage.getDirectory()).getDirectoryHandle("sandport", { create: true });
+    for (const { name, size } of Object.values(manifest.files)) {
+      const file = await folder.getFileHandle(name).then(
+        (handle) => handle.getFile(),
+        () => undefined,
+      );
+      if (file?.size !== size) return false;
+    }
+    return true;
+  };
   const first = await makeWorld(settings);
   // Kept when the page is idle; nothing tells when, so each frame looks.
-  while ((await files()) < wanted) await new Promise(requestAnimationFrame);
+  while (!(await keptAll())) await new Promise(requestAnimationFrame);
   first.sandbox.terminate();
   performance.clearResourceTimings();
   const began = performance.now();

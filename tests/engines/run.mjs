@@ -107,6 +107,7 @@ async function circumstances(engine, browser, tools) {
   const { image } = manifest.files;
   const cases = [
     ["a host without headers: the frame inline", "start", { bare: true }, { inlineFrame: true }, () => ""],
+    ["a second visit fetches the manifest alone", "visitTwice", {}, {}, kept],
     [
       "no bundle: it says what to do",
       "startInVain",

@@ -1,8 +1,9 @@
 /**
  * A place of the page's own for the bundle's files: the origin private file system.
  *
- * Invariant: what is in it was checked before it was put there, and is whole: a file appears when it is closed. Names
- * hold a hash of the contents, so a name is never wrong, only out of use. Everything here may fail (no such file
+ * Invariant: what is in it was checked before it was put there, and is whole: a file is empty
+ * until it is closed, and its size is looked at. Names hold a hash of the contents, so a name is never wrong, only out
+ * of use. Everything here may fail (no such file
  * system, no room, a private window); then there is no store, and the network serves.
  */
 
