@@ -263,6 +263,17 @@ const CHECKS: Record<string, (world: World, settings: Settings) => Promise<strin
     return `${Object.keys(seen).length} ways`;
   },
 
+  async "bundled packages are found by name, a missing one is named"({ user }) {
+    const result = await user.call("packages");
+    check(!result.isError, text(result));
+    const seen = JSON.parse(text(result)) as Record<string, string>;
+    for (const way of ["loadPackage", "micropip"]) {
+      check(seen[`${way} rich`] === "ok", JSON.stringify(seen));
+      check(seen[`${way} numpy`]?.includes("numpy"), JSON.stringify(seen));
+    }
+    return undefined;
+  },
+
   async "forged postMessage has no reader"({ user, port, sandbox, events }) {
     let heard = 0;
     const listen = (): void => {

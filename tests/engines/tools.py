@@ -204,6 +204,23 @@ async def attack(origin: str) -> dict[str, str]:
 
 
 @mcp.tool
+async def packages() -> dict[str, str]:
+    """Ask for a bundled package and for a missing one, in both ways there are."""
+    import micropip
+    import pyodide_js
+
+    seen = {}
+    for name in ("rich", "numpy"):
+        for way, install in (("loadPackage", pyodide_js.loadPackage), ("micropip", micropip.install)):
+            try:
+                await install(name)
+                seen[f"{way} {name}"] = "ok"
+            except Exception as error:
+                seen[f"{way} {name}"] = str(error)
+    return seen
+
+
+@mcp.tool
 def forge() -> str:
     """Post what looks like messages of the sandbox to whoever listens."""
     import js

@@ -111,6 +111,12 @@ export async function bootPyodide(options: BootOptions): Promise<PyodideAPI> {
   const output = options.output ?? (() => {});
   pyodide.setStdout(rawWriter((text) => output("stdout", text)));
   pyodide.setStderr(rawWriter((text) => output("stderr", text)));
+  // They are on sys.path: `loadPackage` has nothing to fetch for them, and names what is missing.
+  const { packages } = JSON.parse(files.lock) as { packages: Record<string, unknown> };
+  Object.assign(
+    pyodide.loadedPackages,
+    Object.fromEntries(Object.keys(packages).map((name) => [name, "bundle"])),
+  );
   if (options.onFatal) internals(pyodide).on_fatal = options.onFatal;
   if (!files.image) pyodide.runPython(SET_PATH);
   return pyodide;
