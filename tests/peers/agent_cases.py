@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import anyio
 from tests.peers.driver import AgentPeer, Failure
 from tests.peers.suite import Case, check, same
 from tests.peers.tools import ERROR_CODE, NAME
 
-__all__ = ["CONNECT", "EXTRAS", "FULL_STATELESS", "STATELESS"]
+from sandport import ChannelClosed
+
+__all__ = ["CONNECT", "EXTRAS", "FULL_STATELESS", "LAST", "SILENT", "STATELESS"]
 
 INITIALIZE = {
     "protocolVersion": "2025-11-25",
@@ -326,6 +331,29 @@ async def hints_reach_the_tool(peer: AgentPeer) -> None:
     same(result["structuredContent"], {"dialect": "stateless+", "session": "s1", "tool_call": "t7"})
 
 
+async def nothing_is_declared_to_the_silent(peer: AgentPeer) -> None:
+    """An agent that does not advertise acp would refuse the session; it gets one without our servers."""
+    same(await peer.do("servers"), [])
+
+
+async def end_of_the_agent_stops_the_tools(peer: AgentPeer) -> None:
+    before = peer.tools.stopped
+    async with anyio.create_task_group() as tasks:
+        if not peer.stateless:
+            peer.connection = (await peer.do("connect", server=NAME))["connectionId"]
+            await peer.request("initialize", INITIALIZE)
+        await peer.start("tools/call", {"name": "block", "arguments": {}})
+        await peer.tools.until(running=1)
+
+        async def leave() -> None:
+            with suppress(ConnectionError, ChannelClosed):
+                await peer.do("leave")
+
+        tasks.start_soon(leave)
+        await peer.tools.until(running=0)
+    same(peer.tools.stopped, before + 1)
+
+
 _SHARED: list[Case] = [
     lists_tools,
     calls_a_tool,
@@ -356,6 +384,11 @@ CONNECT: list[Case] = [
     disconnect_settles_what_is_open,
 ]
 """For agents of the connect family; `connects` has to come first."""
+
+LAST: list[Case] = [end_of_the_agent_stops_the_tools]
+"""Ends the peer."""
+SILENT: list[Case] = [nothing_is_declared_to_the_silent]
+"""For agents that do not advertise MCP over ACP."""
 
 STATELESS: list[Case] = [
     reads_the_declaration,

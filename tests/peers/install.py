@@ -69,7 +69,20 @@ def python(name: str, requirement: str, *, prerelease: bool = False) -> Path:
     _run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], ROOT, f".venv-peers/{name}")
     pre = ["--prerelease=allow"] if prerelease else []
     locked = ["--constraint", str(_without(requirement))]
-    install = [uv, "pip", "install", "--quiet", "--python", str(folder), *pre, *locked, "--editable", ".", requirement]
+    install = [
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--compile-bytecode",
+        "--python",
+        str(folder),
+        *pre,
+        *locked,
+        "--editable",
+        ".",
+        requirement,
+    ]
     _run(install, ROOT, requirement)
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(digest)

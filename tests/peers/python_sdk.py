@@ -40,6 +40,7 @@ AGENT: list[Case] = [
     both_lanes_at_once,
     ext_method_speaks_legacy,
     agent_cases.CONNECT[-1],
+    *agent_cases.LAST,
 ]
 """The SDK has no route for what the client's server asks of the agent, so nothing can be answered."""
 _OF_ONE_DIALECT = (provider_cases.disconnect_is_told, provider_cases.wrong_dialect_is_unavailable)

@@ -47,9 +47,11 @@ async def _websocket_agent(command: list[str], exchange: Exchange) -> AsyncItera
 Opener = Callable[[Exchange], AbstractAsyncContextManager[AgentPeer]]
 
 
-def _agent(entry: str, dialect: str, *, socket: bool, acp: str = "1", limits: HostLimits | None = None) -> Opener:
+def _agent(
+    entry: str, dialect: str, *flags: str, socket: bool, acp: str = "1", limits: HostLimits | None = None
+) -> Opener:
     spoken = "stateless" if dialect == "stateless+" else dialect
-    command = _command("agent.mjs", sdk=entry, dialect=spoken, acp=acp)
+    command = [*_command("agent.mjs", sdk=entry, dialect=spoken, acp=acp), *flags]
 
     @asynccontextmanager
     async def opened(exchange: Exchange) -> AsyncIterator[AgentPeer]:
@@ -67,8 +69,9 @@ def _agent(entry: str, dialect: str, *, socket: bool, acp: str = "1", limits: Ho
 
 def agents() -> list[Suite]:
     """Agents of every release in turn."""
-    connect, stateless = agent_cases.CONNECT, agent_cases.STATELESS
-    plus: list[Case] = [*stateless, *agent_cases.EXTRAS]
+    connect: list[Case] = [*agent_cases.CONNECT, *agent_cases.LAST]
+    stateless: list[Case] = [*agent_cases.STATELESS, *agent_cases.LAST]
+    plus: list[Case] = [*agent_cases.STATELESS, *agent_cases.EXTRAS, *agent_cases.LAST]
     rows: list[tuple[str, str, str, str, list[Case], bool, bool]] = [
         # version, entry, dialect, ACP, cases, over a WebSocket, newest of its family
         ("0.29.0", "sdk-0.29", "connect-acpId", "1", connect, True, True),
@@ -106,6 +109,9 @@ def agents() -> list[Suite]:
             True,
         )
     )
+    silent = _agent("sdk-2.4", "none", "--silent", socket=False)
+    title = "2.4.0 (stable entry)"
+    suites.append(Suite("TypeScript SDK", title, "none", "agent, stdio", agent_cases.SILENT, silent, True))
     return suites
 
 
@@ -166,7 +172,7 @@ def legacy() -> list[Suite]:
             "-",
             dialect,
             "agent, stdio",
-            agent_cases.CONNECT,
+            [*agent_cases.CONNECT, *agent_cases.LAST],
             _agent("sdk-1.9", dialect, socket=False),
             True,
         )

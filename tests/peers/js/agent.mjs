@@ -3,7 +3,7 @@
 // requests `_test/do {op, ...}`; `session/prompt` runs the op in its text and streams the outcome as an update.
 import { Log, options, plain, serve, socket, stdio } from "./wire.mjs";
 
-const { sdk: entry, dialect, acp, transport, url } = options();
+const { sdk: entry, dialect, acp, transport, url, silent } = options();
 const sdkName = entry.split("/")[0];
 const sdk = await import(entry);
 const v2 = acp === "2";
@@ -120,6 +120,7 @@ function createAgent() {
       answers = given.by;
       return {};
     },
+    leave: () => process.exit(0),
     // Any outer request, for what a proper agent does not send.
     outer: async ({ method, params }) => {
       try {
@@ -133,7 +134,10 @@ function createAgent() {
 
   const capabilities = v2
     ? { info: { name: "peer", version: "1" }, capabilities: { session: { prompt: {}, mcp: { acp: {} } } } }
-    : { agentCapabilities: { mcpCapabilities: { acp: true } }, agentInfo: { name: "peer", version: "1" } };
+    : {
+        agentCapabilities: { mcpCapabilities: silent ? {} : { acp: true } },
+        agentInfo: { name: "peer", version: "1" },
+      };
 
   const app = sdk
     .agent({ name: "peer" })

@@ -13,6 +13,7 @@ export function options() {
       acp: { type: "string", default: "1" },
       transport: { type: "string", default: "stdio" },
       url: { type: "string" },
+      silent: { type: "boolean", default: false }, // an agent that does not advertise MCP over ACP
     },
   });
   // A peer never outlives its test, whatever happens to the runner.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from contextlib import suppress
 from typing import Any
 
@@ -132,6 +133,9 @@ class Agent:
 
     async def op_outer(self, method: str, params: Any) -> Any:
         return await self._send(method, params)
+
+    async def op_leave(self) -> Any:
+        os._exit(0)
 
     async def op_permission(self) -> Any:
         options = [PermissionOption(option_id="yes", name="Yes", kind="allow_once")]
