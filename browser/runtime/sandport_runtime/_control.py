@@ -103,19 +103,19 @@ class Control:
     def receive(self, text: str) -> None:
         """A lane text came from the page."""
         if self._channel is not None:
-            self._channel.feed(text)
-        self._loop.run_ready()
+            self._loop.run_after(self._channel.feed, text)
 
     def control(self, text: str, data: Any = None) -> None:
         """A control request came from the page, as JSON; `data` is its binary member."""
-        request = json.loads(text)
+        self._loop.run_after(self._start, json.loads(text), data)
+
+    def _start(self, request: dict[str, Any], data: Any) -> None:
         if request.get("op") == "lane":
             # At once, not in a task: the next text on the port is the new lane's.
             self._switch(PortChannel(self._post) if request.get("prefix") is not None else None)
         task = self._loop.create_task(self._answer(request, data))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
-        self._loop.run_ready()
 
     def _switch(self, channel: PortChannel | None) -> None:
         if self._channel is not None:

@@ -3,7 +3,7 @@
 Invariant: after `refresh()` no generator of random numbers, cached node id, temporary name or clock base is the one
 that the image was made with. (`os.urandom`, `secrets` and `uuid4` ask the browser each time and need nothing.)
 
-The hash seed of str and bytes stays that of the image: it is built into every dict. See browser/README.md.
+The hash seed of str and bytes stays that of the image: it is built into every dict. See docs/sandbox.md.
 """
 
 from __future__ import annotations

@@ -137,6 +137,22 @@ class SandboxLoop(WebLoop):
 
     # -- running
 
+    def run_after(self, step: Callable[..., object], *args: Any) -> None:
+        """Do what JavaScript asks for, then run what it made ready, as `run_ready` does.
+
+        What `step` makes ready runs at once, so JavaScript is not asked for a turn: that would be a message to itself,
+        a second of its tasks and a second entry into Python for each text that arrives.
+        """
+        if self._draining:
+            step(*args)
+            return
+        self._draining = True
+        try:
+            step(*args)
+        finally:
+            self._draining = False
+            self.run_ready()
+
     def run_ready(self) -> None:
         """Run what is ready, for at most about `BUDGET` seconds; called by JavaScript, never by a handle.
 
