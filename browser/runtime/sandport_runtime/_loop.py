@@ -70,8 +70,10 @@ class SandboxLoop(WebLoop):
     ) -> None:
         super().__init__()
         self._schedule = schedule
-        self._deadline = deadline
-        self._time_limit = time_limit
+        self._time_limit = time_limit if deadline is not None else None
+        # Taken once: each look at a JavaScript object's method makes a new bound one.
+        self._arm = deadline.arm if deadline is not None else _no_arm
+        self._disarm = deadline.disarm if deadline is not None else _no_disarm
         self._ready: deque[asyncio.Handle] = deque()
         self._scheduled: list[asyncio.TimerHandle] = []
         self._cancelled_timers = 0
@@ -188,7 +190,7 @@ class SandboxLoop(WebLoop):
     def _run_handle(self, handle: asyncio.Handle) -> None:
         self._current_handle = handle
         limit = None
-        if self._time_limit is not None and self._deadline is not None:
+        if self._time_limit is not None:
             limit = handle._context.get(self._time_limit)  # type: ignore[attr-defined]
         try:
             if limit is None:
@@ -196,11 +198,11 @@ class SandboxLoop(WebLoop):
             else:
                 if sys.stdout is None or sys.stderr is None:
                     _restore_streams()
-                self._deadline.arm(limit)  # type: ignore[union-attr]
+                self._arm(limit)
                 try:
                     handle._run()
                 finally:
-                    self._deadline.disarm()  # type: ignore[union-attr]
+                    self._disarm()
         except SystemExit as exc:
             # asyncio would stop the loop and raise from run_forever; here nobody waits there, and the other
             # connections go on. Who awaits the task sees SystemExit all the same.
@@ -270,6 +272,14 @@ class SandboxLoop(WebLoop):
     def _tick(self) -> None:
         self._tick_pending = False
         self.run_ready()
+
+
+def _no_arm(seconds: float) -> None:
+    """There is no deadline."""
+
+
+def _no_disarm() -> None:
+    """There is no deadline."""
 
 
 def _restore_streams() -> None:
