@@ -111,12 +111,8 @@ export async function bootPyodide(options: BootOptions): Promise<PyodideAPI> {
   const output = options.output ?? (() => {});
   pyodide.setStdout(rawWriter((text) => output("stdout", text)));
   pyodide.setStderr(rawWriter((text) => output("stderr", text)));
-  // They are on sys.path: `loadPackage` has nothing to fetch for them, and names what is missing.
-  const { packages } = JSON.parse(files.lock) as { packages: Record<string, unknown> };
-  Object.assign(
-    pyodide.loadedPackages,
-    Object.fromEntries(Object.keys(packages).map((name) => [name, "bundle"])),
-  );
+  // Not into an image: it can hold nothing that Python keeps of JavaScript, and this is said after each load.
+  if (!options.makeImage) markLoaded(pyodide, files.lock);
   if (options.onFatal) internals(pyodide).on_fatal = options.onFatal;
   if (!files.image) pyodide.runPython(SET_PATH);
   return pyodide;
@@ -128,6 +124,12 @@ import sys
 sys.path[:] = [p for p in sys.path if p] + ["${CORE}/standins"]
 sys.path[1:1] = ["${CORE}", "${EXTRA}", "${SITE}", "${NATIVE}"]
 `;
+
+/** The bundle is on sys.path: `loadPackage` has nothing to fetch for what is in it, and names what is missing. */
+function markLoaded(pyodide: PyodideAPI, lock: string): void {
+  const { packages } = JSON.parse(lock) as { packages: Record<string, unknown> };
+  for (const name of Object.keys(packages)) pyodide.loadedPackages[name] = "bundle";
+}
 
 /** Puts the deadline where Pyodide looks for signals; after every load, as an image does not hold it. */
 export function installDeadline(pyodide: PyodideAPI, signal: Int32Array | null): Deadline {

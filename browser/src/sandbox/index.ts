@@ -1,4 +1,4 @@
-/** The sandbox: a confined frame with Python in it. See browser/README.md. */
+/** The sandbox: a confined frame with Python in it. See docs/sandbox.md. */
 
 export type { SandboxEvents } from "./events.ts";
 export type { BootMode, BootStage, SandboxTool, ServerStatus } from "./protocol.ts";
