@@ -39,8 +39,8 @@ const SOURCES = [
   ["native/sandport_native", "sandport_native", (name) => name === "__init__.py"],
   ["native/sandport_native/demo", "sandport_native/demo", (name) => /^(__init__|planner)\.py$/.test(name)],
 ];
-/** Scripts of the page's side that are files of their own: [source, name]. */
-const SCRIPTS = [["relay-worker.ts", "relay.js"]];
+/** Scripts that are files of their own, below dist: a service worker answers for the folder it lies in. */
+const SCRIPTS = { "agent/relay.js": "relay-worker.ts", "sw.js": "offline-worker.ts" };
 
 /** Builds `OUT/agent`, when it is not there already. */
 export async function agentBundle({ out, force, image }) {
@@ -60,7 +60,7 @@ export async function agentBundle({ out, force, image }) {
     hashFiles(code, filesBelow(code)),
     String(image),
   );
-  if (!force && isCurrent(folder, inputs)) return;
+  if (!force && isCurrent(out, folder, inputs)) return;
 
   let started;
   const python = () => {
@@ -94,14 +94,14 @@ export async function agentBundle({ out, force, image }) {
     await proveTurns(boot, all, runtime.preload, files.image.data);
   }
 
-  const scripts = await Promise.all(SCRIPTS.map(([source, name]) => script(path.join(code, source), name)));
   putFiles(folder, files, await siblings(files));
-  for (const { name, text } of scripts) replace(path.join(folder, name), text);
+  for (const [name, source] of Object.entries(SCRIPTS))
+    replace(path.join(out, name), await script(path.join(code, source)));
   const manifest = {
     format: 1,
     inputs,
     module: MODULE,
-    also: scripts.map(({ name }) => name),
+    also: ["relay.js"],
     files: listed(files),
   };
   replace(path.join(folder, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`);
@@ -109,12 +109,12 @@ export async function agentBundle({ out, force, image }) {
   report(folder, files);
 }
 
-function isCurrent(folder, inputs) {
+function isCurrent(out, folder, inputs) {
   try {
     const manifest = JSON.parse(readFileSync(path.join(folder, "manifest.json"), "utf8"));
     return (
       manifest.inputs === inputs &&
-      manifest.also.every((name) => fileSize(path.join(folder, name)) > 0) &&
+      Object.keys(SCRIPTS).every((name) => fileSize(path.join(out, name)) > 0) &&
       Object.values(manifest.files).every(({ name, size }) => fileSize(path.join(folder, name)) === size)
     );
   } catch {
@@ -131,7 +131,7 @@ function runtimeFiles(out, manifest) {
   );
 }
 
-async function script(source, name) {
+async function script(source) {
   const result = await build({
     entryPoints: [source],
     bundle: true,
@@ -142,7 +142,7 @@ async function script(source, name) {
     write: false,
     logLevel: "silent",
   });
-  return { name, text: result.outputFiles[0].text };
+  return result.outputFiles[0].text;
 }
 
 /** What a scripted endpoint streams: one answer. */
@@ -155,6 +155,26 @@ const STREAM = [{ role: "assistant", content: "" }, { content: "From the " }, { 
     choices: [{ index: 0, delta }],
   }),
 );
+
+/** What a scripted server of the page answers, by MCP method. */
+const LENT = {
+  initialize: {
+    protocolVersion: "2025-11-25",
+    capabilities: { tools: { listChanged: true } },
+    serverInfo: { name: "build", version: "1" },
+  },
+  "tools/list": {
+    tools: [
+      {
+        name: "add",
+        inputSchema: { type: "object", properties: { a: { type: "integer" } } },
+        outputSchema: { type: "object", properties: { sum: { type: "integer" } } },
+      },
+    ],
+  },
+  "tools/call": { content: [{ type: "text", text: "43" }], structuredContent: { sum: 43 } },
+};
+const LENT_SERVER = { type: "acp", name: "build", id: "build", serverId: "build" };
 
 /**
  * Boots the agent, and lets it answer one prompt by script and one through an endpoint.
@@ -198,12 +218,18 @@ async function proveTurns(boot, files, preload, image) {
     post: (text) => {
       const message = JSON.parse(text);
       if (message.method === "session/update") updates.push(message.params.update);
+      else if (message.method?.startsWith("mcp/")) lend(message);
       else settle(`id ${message.id}`, message);
     },
     event: (text) => event(JSON.parse(text)),
     schedule: (callback, delay) => (delay > 0 ? setTimeout(callback, delay) : setImmediate(callback)),
     arm: () => {},
     disarm: () => {},
+  };
+  const lend = ({ id, method, params }) => {
+    if (id === undefined) return;
+    const result = method === "mcp/connect" ? { connectionId: "build" } : (LENT[params.method] ?? {});
+    setImmediate(() => control.receive(JSON.stringify({ jsonrpc: "2.0", id, result })));
   };
   let next = 0;
   const ask = (op) => {
@@ -223,13 +249,13 @@ async function proveTurns(boot, files, preload, image) {
     control = runtime.start(host, JSON.stringify({ boot: {}, restored: image !== undefined }));
     await ask({ op: "open" });
     await call("initialize", { protocolVersion: 1 });
-    const { sessionId } = await call("session/new", { cwd: "/", mcpServers: [] });
+    const { sessionId } = await call("session/new", { cwd: "/", mcpServers: [LENT_SERVER] });
     const prompt = (text) => call("session/prompt", { sessionId, prompt: [{ type: "text", text }] });
-    await prompt("Which tools are there?");
+    await prompt('Call add with {"a": 42}');
     await ask({ op: "model", kind: "endpoint", name: "m" });
     await prompt("Hello");
     const said = updates.map(({ content }) => content?.text ?? "").join("");
-    for (const wanted of ["demo agent", "From the endpoint."]) {
+    for (const wanted of ['"sum": 43', "From the endpoint."]) {
       if (!said.includes(wanted)) throw new Error(`the answer lacks ${JSON.stringify(wanted)}: ${said}`);
     }
     return loadedModules(pyodide);

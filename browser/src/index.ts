@@ -8,6 +8,21 @@
  * @packageDocumentation
  */
 
+export {
+  type AgentProgress,
+  createInPageAgent,
+  type Endpoint,
+  EndpointError,
+  endpointBase,
+  forgetOffline,
+  InPageAgent,
+  InPageAgentError,
+  type InPageAgentOptions,
+  keepOffline,
+  type ModelSettings,
+  type SessionHead,
+  type SessionStore,
+} from "./agent/index.ts";
 export type { ChannelClose, ChannelListener, TextChannel } from "./channel.ts";
 export {
   BaseChannel,

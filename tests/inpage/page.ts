@@ -4,7 +4,7 @@
  * Invariant: each check says what it saw when it fails. Nothing sleeps: each waits for an answer or an update.
  */
 
-import { createInPageAgent, type InPageAgent } from "../../browser/src/agent/index.ts";
+import { createInPageAgent, type InPageAgent, keepOffline } from "../../browser/src/agent/index.ts";
 import { createSandbox, Port, type Sandbox } from "../../browser/src/index.ts";
 import { Client, RpcError } from "./client.ts";
 
@@ -362,4 +362,10 @@ async function afterReload(settings: Settings): Promise<string> {
   return `${sessions.length} sessions`;
 }
 
-Object.assign(globalThis, { run, afterReload });
+/** Starts all once more, lets the browser keep it, and says whether it did. */
+async function prepareOffline(settings: Settings): Promise<boolean> {
+  await makeWorld(settings);
+  return keepOffline(new URL(settings.base, location.href));
+}
+
+Object.assign(globalThis, { run, afterReload, prepareOffline });

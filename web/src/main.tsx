@@ -20,5 +20,5 @@ if (root && !(LOADED in window)) {
     </AppContext.Provider>,
     root,
   );
-  app.start();
+  void app.start();
 }

@@ -9,4 +9,5 @@ export {
   type InPageAgentOptions,
   type ModelSettings,
 } from "./inpage-agent.ts";
+export { forgetOffline, keepOffline } from "./offline.ts";
 export { browserStore, MAX_SESSIONS, memoryStore, type SessionHead, type SessionStore } from "./store.ts";

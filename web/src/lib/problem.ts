@@ -8,7 +8,7 @@ export interface Problem {
 }
 
 /** The code and text of a JSON-RPC error, whatever class carries it. */
-function rpc(error: unknown): { code: number | undefined; message: string } {
+function rpc(error: unknown): { code: number | undefined; message: string; remedy?: string } {
   if (error instanceof Error) {
     const code = "code" in error && typeof error.code === "number" ? error.code : undefined;
     const data = "data" in error ? error.data : undefined;
@@ -16,7 +16,11 @@ function rpc(error: unknown): { code: number | undefined; message: string } {
       typeof data === "object" && data !== null && "details" in data && typeof data.details === "string"
         ? `: ${data.details}`
         : "";
-    return { code, message: error.message + details };
+    const remedy =
+      typeof data === "object" && data !== null && "remedy" in data && typeof data.remedy === "string"
+        ? { remedy: data.remedy }
+        : {};
+    return { code, message: error.message + details, ...remedy };
   }
   return { code: undefined, message: String(error) };
 }
@@ -40,11 +44,11 @@ export function sessionProblem(error: unknown): Problem {
 
 /** Why a turn ended with an error. */
 export function turnProblem(error: unknown): Problem {
-  const { message } = rpc(error);
+  const { message, remedy } = rpc(error);
   return {
     title: "The agent could not finish",
     cause: message,
-    remedy: "Send the message again, or start over by reconnecting.",
+    remedy: remedy ?? "Send the message again, or start over by reconnecting.",
   };
 }
 
@@ -68,6 +72,15 @@ export function closeProblem(code: number, reason: string): Problem {
     title: "No connection to the agent",
     cause: reason || `The connection was lost (code ${code}).`,
     remedy: "Check that sandport still runs in its terminal. The page tries again by itself.",
+  };
+}
+
+/** Why the agent in this page is not there. */
+export function inPageProblem(reason: string): Problem {
+  return {
+    title: "The agent in this page is not running",
+    cause: reason || "It ended without a reason.",
+    remedy: "The page starts it again by itself. If it goes on, reload the page.",
   };
 }
 

@@ -20,7 +20,13 @@ import {
   type StopReason,
   type Stream,
 } from "@agentclientprotocol/sdk";
-import { advertisesAcp, memberText, type ServerDeclaration, type TextChannel } from "sandport";
+import {
+  advertisesAcp,
+  memberText,
+  type ServerDeclaration,
+  type SessionHead,
+  type TextChannel,
+} from "sandport";
 
 /** What the page does when the agent speaks first. */
 export interface AgentHooks {
@@ -94,6 +100,7 @@ export class Agent {
   readonly #connection: ClientConnection;
   readonly #canLoad: boolean;
   readonly #canResume: boolean;
+  readonly #canList: boolean;
   #sessionId: string | undefined;
 
   private constructor(connection: ClientConnection, answer: InitializeResponse, takesTools: boolean) {
@@ -103,6 +110,7 @@ export class Agent {
     this.takesTools = takesTools;
     this.#canLoad = agentCapabilities?.loadSession === true;
     this.#canResume = agentCapabilities?.sessionCapabilities?.resume != null;
+    this.#canList = agentCapabilities?.sessionCapabilities?.list != null;
   }
 
   /**
@@ -187,6 +195,18 @@ export class Agent {
       prompt: [{ type: "text", text }],
     });
     return answer.stopReason;
+  }
+
+  /** The conversations that the agent keeps, the newest first; none when it keeps none. */
+  async conversations(): Promise<readonly SessionHead[]> {
+    if (!this.#canList) return [];
+    const { sessions } = await this.#request<{ sessions?: readonly SessionHead[] }>("session/list", {});
+    return sessions ?? [];
+  }
+
+  /** Lets the agent forget a conversation. */
+  async forget(sessionId: string): Promise<void> {
+    await this.#request("session/delete", { sessionId });
   }
 
   /** Asks the agent to stop the turn; `prompt` then ends with "cancelled". */

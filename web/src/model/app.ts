@@ -5,11 +5,13 @@
  * still talk to the agent. What is missing is said, with a remedy.
  */
 
-import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import { NO_TOKEN, type Problem } from "../lib/problem.ts";
+import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
+import { forgetOffline, keepOffline } from "sandport";
+import { closeProblem, inPageProblem, NO_TOKEN, type Problem } from "../lib/problem.ts";
 import { takeToken } from "../lib/token.ts";
 import { CallLog } from "./call-log.ts";
-import { Link } from "./link.ts";
+import { IN_PAGE, InPage, type InPageSettings, lastSession, noteSession } from "./in-page.ts";
+import { gatewayChannel, isGatewayRefusal, Link, type LinkOptions } from "./link.ts";
 import { SandboxHost } from "./sandbox-host.ts";
 import * as store from "./store.ts";
 import { listZip, readDrop, readFiles, readZipText } from "./workspace.ts";
@@ -31,6 +33,10 @@ export class App {
   readonly #sandbox: SandboxHost;
   #link: Link | undefined;
   #token: string | undefined;
+  /** The gateway's agents; none on a static host. */
+  #gatewayAgents: readonly string[] = [];
+  #inPage: InPage | undefined;
+  #static = false;
   #logPending = false;
   /** The zip that is mounted now, for the file list and for a sandbox that was restarted. */
   #zip: Uint8Array<ArrayBuffer> | undefined;
@@ -53,14 +59,21 @@ export class App {
     });
   }
 
-  /** Starts the sandbox and the connection, side by side. */
-  start(): void {
-    void this.#loadDefaultWorkspace().finally(() => this.#sandbox.start());
+  /** Starts the sandbox and the connection, side by side; without a gateway, the agent in this page. */
+  async start(): Promise<void> {
+    const workspace = this.#loadDefaultWorkspace();
     this.#token = takeToken();
-    if (this.#token === undefined) {
+    this.#static = this.#token === undefined && !(await hasGateway());
+    void workspace.finally(() => this.#sandbox.start(this.#static));
+    if (this.#static) {
+      store.agents.value = { names: [IN_PAGE], current: IN_PAGE };
+      this.#keepOfflineWhenUp();
+      void this.#connect(lastSession());
+    } else if (this.#token === undefined) {
       store.connection.value = { kind: "no-token" };
       this.#problem.value = NO_TOKEN;
     } else {
+      void forgetOffline();
       void this.#connect();
     }
     // A full address pasted into an open tab changes only the fragment: the page is not loaded anew.
@@ -98,7 +111,40 @@ export class App {
     if (!agents || agents.current === name) return;
     store.agents.value = { ...agents, current: name };
     store.items.value = [];
+    void this.#connect(name === IN_PAGE ? lastSession() : undefined);
+  }
+
+  /**
+   * Lets the agent in this page work with another model, from the next message on.
+   * @throws {EndpointError} the settings cannot be used.
+   */
+  async useModel(settings: InPageSettings): Promise<void> {
+    await this.#agentInPage().use(settings);
+  }
+
+  /** Starts a conversation with the same agent. */
+  newConversation(): void {
+    noteSession(undefined);
+    store.items.value = [];
     void this.#connect();
+  }
+
+  /** Takes an earlier conversation up. */
+  openConversation(sessionId: string): void {
+    store.items.value = [];
+    void this.#connect(sessionId);
+  }
+
+  /** Forgets a conversation. The one that is open goes on, and is kept again with its next message. */
+  async deleteConversation(sessionId: string): Promise<void> {
+    await this.#link?.forget(sessionId).catch(() => {});
+    if (sessionId === this.#link?.sessionId) this.newConversation();
+    await this.refreshConversations();
+  }
+
+  /** Asks the agent which conversations it keeps. */
+  async refreshConversations(): Promise<void> {
+    store.conversations.value = (await this.#link?.conversations().catch(() => [])) ?? [];
   }
 
   /** Starts the sandbox anew after it failed, and gives the agent a session that has its tools. */
@@ -147,15 +193,58 @@ export class App {
     store.connection.value = { kind: "connecting", attempt: 1 };
     if (!store.agents.value) {
       const found = await listAgents();
-      if (found) store.agents.value = found;
+      this.#gatewayAgents = found?.names ?? [];
+      if (found) store.agents.value = { ...found, names: [...found.names, IN_PAGE] };
     }
-    if (this.#token === undefined) return;
+    const way = store.agents.value?.current === IN_PAGE ? this.#wayInPage() : this.#wayToGateway();
+    if (!way) return;
     this.#link = new Link(
-      { token: this.#token, sandbox: this.#sandbox, log: this.#log, onLog: () => this.#showLog(), sessionId },
+      { ...way, sandbox: this.#sandbox, log: this.#log, onLog: () => this.#showLog(), sessionId },
       (problem) => {
         this.#problem.value = problem;
       },
     );
+  }
+
+  #wayToGateway(): Pick<LinkOptions, "connect" | "isRefusal" | "problemOf"> | undefined {
+    const token = this.#token;
+    if (token === undefined) return undefined;
+    // A gateway with one agent has no choice to make.
+    const name = this.#gatewayAgents.length > 1 ? store.agents.value?.current : undefined;
+    return {
+      connect: (signal) => gatewayChannel(token, name, signal),
+      isRefusal: isGatewayRefusal,
+      problemOf: ({ code, reason }) => closeProblem(code, reason),
+    };
+  }
+
+  #wayInPage(): Pick<LinkOptions, "connect" | "problemOf" | "onSession"> {
+    const agent = this.#agentInPage();
+    return {
+      connect: () => agent.open(),
+      problemOf: ({ reason }) => inPageProblem(reason),
+      onSession: noteSession,
+    };
+  }
+
+  #agentInPage(): InPage {
+    this.#inPage ??= new InPage(this.#static, (text) => {
+      this.#log.print("stderr", IN_PAGE, text, Date.now());
+      this.#showLog();
+    });
+    return this.#inPage;
+  }
+
+  /** Once all is there, the browser keeps it: the next visit needs no network. */
+  #keepOfflineWhenUp(): void {
+    const stop = effect(() => {
+      if (store.sandbox.value.phase !== "ready" || store.agent.value.phase !== "ready") return;
+      queueMicrotask(() => stop());
+      void keepOffline().then((kept) => {
+        // For whoever wants to know, such as a test.
+        document.documentElement.dataset["offline"] = kept ? "ready" : "unavailable";
+      });
+    });
   }
 
   /** Shows the log once a frame at most: a busy tool may print thousands of times a second. */
@@ -202,6 +291,17 @@ async function fetchWorkspace(): Promise<{ name: string; zip: Uint8Array<ArrayBu
   const answer = await fetch(DEFAULT_WORKSPACE.url);
   if (!answer.ok) throw new Error(`HTTP ${answer.status}`);
   return { name: DEFAULT_WORKSPACE.name, zip: new Uint8Array(await answer.arrayBuffer()) };
+}
+
+/** Whether a gateway serves this page: a static host has no such address, or answers it with a page. */
+async function hasGateway(): Promise<boolean> {
+  try {
+    const answer = await fetch("health", { cache: "no-store" });
+    const { sockets } = (await answer.json()) as { sockets?: unknown };
+    return answer.ok && typeof sockets === "number";
+  } catch {
+    return false;
+  }
 }
 
 /** The agents that the gateway offers; undefined behind a server that is no gateway. */

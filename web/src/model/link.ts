@@ -12,10 +12,11 @@ import {
   keepConnected,
   Port,
   type ServerDeclaration,
+  type SessionHead,
   type TextChannel,
   webSocketChannel,
 } from "sandport";
-import { closeProblem, type Problem, sessionProblem, turnProblem } from "../lib/problem.ts";
+import { type Problem, sessionProblem, turnProblem } from "../lib/problem.ts";
 import { Agent } from "./agent.ts";
 import type { CallLog } from "./call-log.ts";
 import { askPerson, withdrawQuestions } from "./questions.ts";
@@ -31,7 +32,14 @@ const NO_TOOLS_REMEDY =
 
 /** Settings of {@link Link}. */
 export interface LinkOptions {
-  readonly token: string;
+  /** Opens a channel to the agent. */
+  connect(signal: AbortSignal): Promise<TextChannel>;
+  /** Whether the other end is there and refuses this page. */
+  readonly isRefusal?: (() => Promise<boolean>) | undefined;
+  /** Why there is no connection, for a person. */
+  problemOf(close: ChannelClose): Problem;
+  /** Told the session, when there is one. */
+  readonly onSession?: ((id: string | undefined) => void) | undefined;
   readonly sandbox: SandboxHost;
   readonly log: CallLog;
   /** Called when the call log may have changed. */
@@ -58,10 +66,10 @@ export class Link {
     this.#sessionId = options.sessionId;
     this.#onProblem = onProblem;
     this.#kept = keepConnected({
-      connect: (signal) => webSocketChannel(this.#address(), { protocols: this.#protocols(), signal }),
+      connect: (signal) => options.connect(signal),
       onChannel: (channel) => void this.#open(channel),
       onState: (state) => this.#stateChanged(state),
-      isRefusal,
+      ...(options.isRefusal ? { isRefusal: options.isRefusal } : {}),
     });
   }
 
@@ -102,6 +110,16 @@ export class Link {
     }
   }
 
+  /** The conversations that the agent keeps. */
+  async conversations(): Promise<readonly SessionHead[]> {
+    return (await this.#agent?.conversations()) ?? [];
+  }
+
+  /** Lets the agent forget a conversation. */
+  async forget(sessionId: string): Promise<void> {
+    await this.#agent?.forget(sessionId);
+  }
+
   /** Asks the agent to stop; questions that are open are answered with "cancelled", as ACP wants. */
   async cancel(): Promise<void> {
     withdrawQuestions();
@@ -125,27 +143,12 @@ export class Link {
       store.items.value = addNotice(store.items.value, reason === "cancelled" ? "info" : "warning", note);
   }
 
-  #address(): URL {
-    const url = new URL("acp", document.baseURI);
-    url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-    url.hash = "";
-    const name = store.agents.value?.current;
-    if (name !== undefined && store.agents.value && store.agents.value.names.length > 1) {
-      url.searchParams.set("agent", name);
-    }
-    return url;
-  }
-
-  #protocols(): string[] {
-    return ["acp.v1", `sandport.token.${this.#options.token}`];
-  }
-
   #stateChanged(state: ConnectionState): void {
     store.connection.value = state;
     if (state.kind === "stopped" && state.last.code !== 1000) {
-      this.#setProblem(closeProblem(state.last.code, state.last.reason));
+      this.#setProblem(this.#options.problemOf(state.last));
     } else if (state.kind === "waiting" && !this.#isQuietLoss(state.last)) {
-      this.#setProblem(closeProblem(state.last.code, state.last.reason));
+      this.#setProblem(this.#options.problemOf(state.last));
     }
   }
 
@@ -189,6 +192,7 @@ export class Link {
       if (this.#port !== port) return;
       this.#agent = agent;
       this.#sessionId = agent.sessionId;
+      this.#options.onSession?.(agent.sessionId);
       this.#setProblem(undefined);
       store.agent.value = { phase: "ready", title: agent.title, takesTools: agent.takesTools };
       if (!agent.takesTools)
@@ -235,10 +239,13 @@ export class Link {
     if (how !== undefined) {
       // A replay is the whole history: it takes the place of what is shown. Without one, what is shown stays.
       if (replayed.some(({ kind }) => kind !== "notice")) store.items.value = replayed;
-      store.items.value = addNotice(store.items.value, "info", "Reconnected. The conversation goes on.");
+      // Taken up from the list or after a reload, it was not this page that lost the connection.
+      const again = earlier === this.#options.sessionId ? "" : "Reconnected. ";
+      store.items.value = addNotice(store.items.value, "info", `${again}The conversation goes on.`);
       return;
     }
     await agent.newSession(servers);
+    if (store.items.value.length === 0) return;
     store.items.value = addNotice(
       store.items.value,
       "warning",
@@ -269,10 +276,26 @@ export class Link {
 }
 
 /**
+ * Opens a channel to the gateway that serves this page.
+ * @param agent its name there; without one the gateway chooses.
+ */
+export function gatewayChannel(
+  token: string,
+  agent: string | undefined,
+  signal: AbortSignal,
+): Promise<TextChannel> {
+  const url = new URL("acp", document.baseURI);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  url.hash = "";
+  if (agent !== undefined) url.searchParams.set("agent", agent);
+  return webSocketChannel(url, { protocols: ["acp.v1", `sandport.token.${token}`], signal });
+}
+
+/**
  * Whether the gateway is there although the socket could not be opened. A browser does not tell a page that it was
  * refused, so this asks over HTTP.
  */
-async function isRefusal(): Promise<boolean> {
+export async function isGatewayRefusal(): Promise<boolean> {
   const answer = await fetch("health", { cache: "no-store" });
   if (!answer.ok) return false;
   const { sockets, max_sockets: max } = (await answer.json()) as { sockets?: number; max_sockets?: number };

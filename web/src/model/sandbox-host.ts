@@ -29,10 +29,14 @@ export class SandboxHost {
     this.#options = options;
   }
 
-  /** Boots the sandbox and puts the workspace in place. */
-  start(): void {
+  /**
+   * Boots the sandbox and puts the workspace in place.
+   * @param inlineFrame for hosts that send no headers.
+   */
+  start(inlineFrame = false): void {
     let again = false;
     const sandbox = createSandbox({
+      inlineFrame,
       on: {
         progress: ({ stage, detail = "", fraction = 0 }) => {
           // Mounting files into a sandbox that serves is no boot.

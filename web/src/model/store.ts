@@ -4,7 +4,7 @@
 
 import type { PermissionOption, ToolKind } from "@agentclientprotocol/sdk";
 import { signal } from "@preact/signals";
-import type { ConnectionState, DropReason, SandboxTool } from "sandport";
+import type { ConnectionState, DropReason, SandboxTool, SessionHead } from "sandport";
 import type { Problem } from "../lib/problem.ts";
 import type { LogEntry } from "./call-log.ts";
 import type { Item } from "./transcript.ts";
@@ -79,6 +79,8 @@ export const announcement = signal("");
 /** The panel beside the chat, and on a narrow screen the only thing shown. */
 export const view = signal<View>("chat");
 export const panel = signal<Exclude<View, "chat">>("tools");
+/** Earlier conversations with an agent that keeps them. */
+export const conversations = signal<readonly SessionHead[]>([]);
 export const agents = signal<{ readonly names: readonly string[]; readonly current: string } | undefined>(
   undefined,
 );

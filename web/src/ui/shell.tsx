@@ -7,6 +7,7 @@ import { nextTheme, theme } from "../lib/theme.ts";
 import { useApp } from "../model/context.ts";
 import * as store from "../model/store.ts";
 import { AddPanel } from "./add-panel.tsx";
+import { AgentSettings } from "./agent-settings.tsx";
 import { Chat } from "./chat.tsx";
 import { Icon, type IconName } from "./icons.tsx";
 import { LogPanel } from "./log-panel.tsx";
@@ -90,6 +91,7 @@ function Header({ onHelp }: { onHelp(): void }): VNode {
         <SandboxChip />
       </div>
       <AgentChoice />
+      <AgentSettings />
       <button
         type="button"
         class="quiet square wide-only"

@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
 import { duration } from "../lib/time.ts";
+import { IN_PAGE, progress } from "../model/in-page.ts";
 import * as store from "../model/store.ts";
 
 type Tone = "good" | "busy" | "bad" | "warn";
@@ -58,6 +59,10 @@ export function agentStatus(countdown: number): Status {
     case "no-token":
       return { tone: "bad", short: "No token", long: "Not connected: the address has no token" };
     case "connecting":
+      if (store.agents.value?.current === IN_PAGE) {
+        const stage = progress.value ? `: ${progress.value}` : "";
+        return { tone: "busy", short: "Agent starting", long: `The agent in this page is starting${stage}` };
+      }
       return { tone: "busy", short: "Connecting", long: "Connecting to the gateway" };
     case "waiting":
       return {
