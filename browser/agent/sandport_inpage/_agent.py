@@ -134,9 +134,7 @@ class _Session:
 class _InPageAgent:
     """The agent on one connection. Its methods are those of `acp.interfaces.Agent`."""
 
-    def __init__(
-        self, manager: AcpMcpConnectionManager, store: SessionStore, model: Callable[[], ModelChoice]
-    ) -> None:
+    def __init__(self, manager: AcpMcpConnectionManager, store: SessionStore, model: Callable[[], ModelChoice]) -> None:
         self._manager = manager
         self._store = store
         self._model = model
@@ -330,9 +328,7 @@ class _InPageAgent:
             session.stop()
         await session.over.wait()
 
-    async def _attach(
-        self, session: _Session, others: Sequence[Any] | None, meta: dict[str, Any]
-    ) -> dict[str, Any]:
+    async def _attach(self, session: _Session, others: Sequence[Any] | None, meta: dict[str, Any]) -> dict[str, Any]:
         """Connect the lent servers; what cannot be is said in the answer and, with the first turn, to the person."""
         configs: list[AcpMCPServerConfig] = []
         for entry in meta.get(DECLARED, ()):
@@ -345,15 +341,11 @@ class _InPageAgent:
                 raise RequestError.invalid_params({"mcpServers": f"{name}: {error}"}) from error
             assert config is not None
             if any(config.name == other.name or config.acp_id == other.acp_id for other in configs):
-                raise RequestError.invalid_params(
-                    {"mcpServers": f"two servers share a name or an id: {name}"}
-                )
+                raise RequestError.invalid_params({"mcpServers": f"two servers share a name or an id: {name}"})
             configs.append(config)
         failures = await session.servers.attach(configs)
         failures += [
-            Failure(
-                str(server.name), "this agent runs in a page and reaches only servers that the page lends it"
-            )
+            Failure(str(server.name), "this agent runs in a page and reaches only servers that the page lends it")
             for server in others or ()
         ]
         session.failures = failures
@@ -397,9 +389,7 @@ class _InPageAgent:
     async def prompt(self, session_id: str, prompt: Sequence[Any], **_: Any) -> PromptResponse:
         session = self._find(session_id)
         if session.turn is not None:
-            raise RequestError(
-                -32600, "This session is still working on a message: wait for it, or cancel it."
-            )
+            raise RequestError(-32600, "This session is still working on a message: wait for it, or cancel it.")
         choice = self._model()
         turn = session.turn = Turn(self.client, session.id, session.mode, session.always)
         session.over.clear()
@@ -487,9 +477,7 @@ class _InPageAgent:
     async def _name(self, session: _Session, text: str) -> None:
         line = text.strip().partition("\n")[0]
         session.title = line if len(line) <= MAX_TITLE else f"{line[: MAX_TITLE - 1]}…"
-        update = SessionInfoUpdate(
-            session_update="session_info_update", title=session.title, updated_at=_now()
-        )
+        update = SessionInfoUpdate(session_update="session_info_update", title=session.title, updated_at=_now())
         await self.client.session_update(session_id=session.id, update=update)
 
 
@@ -544,9 +532,7 @@ def _now() -> str:
 def _modes(session: _Session) -> SessionModeState:
     return SessionModeState(
         current_mode_id=session.mode,
-        available_modes=[
-            SessionMode(id=mode, name=name, description=text) for mode, (name, text) in MODES.items()
-        ],
+        available_modes=[SessionMode(id=mode, name=name, description=text) for mode, (name, text) in MODES.items()],
     )
 
 

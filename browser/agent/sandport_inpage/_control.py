@@ -75,9 +75,7 @@ class Control:
         request = json.loads(text)
         match request.get("op"):
             case "answer":
-                self._page.answered(
-                    request["ask"], request["ok"], request.get("value"), request.get("message", "")
-                )
+                self._page.answered(request["ask"], request["ok"], request.get("value"), request.get("message", ""))
             case "http":
                 self._page.arrived(request["http"], request)
             case "close":

@@ -94,17 +94,13 @@ def _read_history(messages: list[ModelMessage]) -> tuple[str, list[Done]]:
             elif isinstance(part, ToolReturnPart) and part.tool_call_id in calls:
                 good = part.outcome == "success"
                 error = None if good else part.model_response_str(wrap_if_error=False)
-                results[part.tool_call_id] = Done(
-                    calls[part.tool_call_id], part.content if good else None, error
-                )
+                results[part.tool_call_id] = Done(calls[part.tool_call_id], part.content if good else None, error)
     return request, [results[call_id] for call_id in calls if call_id in results]
 
 
 def _text(part: UserPromptPart) -> str:
     content = part.content
-    return (
-        content if isinstance(content, str) else "\n".join(item for item in content if isinstance(item, str))
-    )
+    return content if isinstance(content, str) else "\n".join(item for item in content if isinstance(item, str))
 
 
 def _next(messages: list[ModelMessage], info: AgentInfo) -> Step:

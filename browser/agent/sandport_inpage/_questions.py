@@ -75,9 +75,7 @@ def _choices(schema: Any) -> list[tuple[str, dict[str, Any]]] | None:
         for option in prop.get("oneOf", ())
         if "const" in option
     ]
-    plain = list(
-        zip(prop.get("enumNames", map(str, prop.get("enum", ()))), prop.get("enum", ()), strict=False)
-    )
+    plain = list(zip(prop.get("enumNames", map(str, prop.get("enum", ()))), prop.get("enum", ()), strict=False))
     values = titled or plain
     if not values or len(values) > MAX_CHOICES:
         return None

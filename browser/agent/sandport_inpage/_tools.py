@@ -71,9 +71,7 @@ class _Changes(MessageHandler):
 class _Server:
     """One lent server: a client that lives in a task of its own, since it must be left where it was entered."""
 
-    def __init__(
-        self, config: AcpMCPServerConfig, manager: AcpMcpConnectionManager, questions: Questions
-    ) -> None:
+    def __init__(self, config: AcpMCPServerConfig, manager: AcpMcpConnectionManager, questions: Questions) -> None:
         self.name = config.name
         self.listed: list[mcp_types.Tool] | None = None
         self.client = fastmcp.Client(
@@ -191,9 +189,7 @@ class LentTools(AbstractToolset[Turn]):
     async def get_tools(self, ctx: RunContext[Turn]) -> dict[str, ToolsetTool[Turn]]:
         offered = await self._servers.offered()
         return {
-            name: _LentTool(
-                toolset=self, tool_def=tool.definition, max_retries=1, args_validator=_ANY, lent=tool
-            )
+            name: _LentTool(toolset=self, tool_def=tool.definition, max_retries=1, args_validator=_ANY, lent=tool)
             for name, tool in offered.items()
         }
 
@@ -270,11 +266,7 @@ class PlanTool(AbstractToolset[Turn]):
         return "plan"
 
     async def get_tools(self, ctx: RunContext[Turn]) -> dict[str, ToolsetTool[Turn]]:
-        return {
-            self.NAME: ToolsetTool(
-                toolset=self, tool_def=self._DEFINITION, max_retries=1, args_validator=_ANY
-            )
-        }
+        return {self.NAME: ToolsetTool(toolset=self, tool_def=self._DEFINITION, max_retries=1, args_validator=_ANY)}
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Turn], tool: ToolsetTool[Turn]

@@ -133,11 +133,7 @@ class Turn:
         if call_id not in self._open:
             return
         self._open.discard(call_id)
-        shown = (
-            text
-            if len(text) <= MAX_SHOWN
-            else f"{text[:MAX_SHOWN]}\n… ({len(text) - MAX_SHOWN} more characters)"
-        )
+        shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}\n… ({len(text) - MAX_SHOWN} more characters)"
         await self._progress(
             call_id,
             status="completed" if ok else "failed",

@@ -21,6 +21,4 @@ def from_json(
     partial_mode: bool | Literal["off", "on", "trailing-strings"] = False,
 ) -> Any:
     """As `jiter.from_json`."""
-    return _from_json(
-        json_data, allow_inf_nan=allow_inf_nan, cache_strings=cache_mode, allow_partial=partial_mode
-    )
+    return _from_json(json_data, allow_inf_nan=allow_inf_nan, cache_strings=cache_mode, allow_partial=partial_mode)
