@@ -7,7 +7,7 @@ the TypeScript SDK's own provider, the answer is of the same kind as the recorde
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,8 +64,20 @@ class Answer(BaseModel):
     ok: bool
 
 
-def _server(names: set[str], page_size: int | None) -> FastMCP[Any]:
-    """A server with the recorded tools."""
+def _odd(answer: Message | None) -> Callable[..., Any] | None:
+    """A tool that does what the recorded one did, where that was no plain result."""
+    if answer is None or (isinstance(answer["result"], dict) and "error" not in answer["result"]):
+        return None
+    result = answer["result"]
+
+    def returns(text: str | None = None) -> Any:
+        return result
+
+    return returns
+
+
+def _server(tools: dict[str, Message | None], page_size: int | None) -> FastMCP[Any]:
+    """A server with the recorded tools, by name, each with its recorded answer if it was called."""
     server: FastMCP[Any] = FastMCP("page-tools", list_page_size=page_size)
 
     @server.tool(name="boom")
@@ -85,12 +97,14 @@ def _server(names: set[str], page_size: int | None) -> FastMCP[Any]:
         answer = await ask(ctx, "Sure?", Answer)
         return f"got {answer.action}"
 
-    def echo(text: str | None = None) -> str:
+    def echo(text: str | None = None) -> Any:
         return f"echo:{text}"
 
-    for name in names - {"boom", "slow", "ask"}:
-        server.tool(echo, name=name)
-    if "slow" in names:
+    # What was answered by an error is left out: FastMCP makes a result of every failure of a tool but this one.
+    failing = {name for name, answer in tools.items() if answer is not None and "error" in answer}
+    for name in set(tools) - failing - {"boom", "slow", "ask"}:
+        server.tool(_odd(tools[name]) or echo, name=name)
+    if "slow" in tools:
         # The recorded server of the TypeScript SDK calls its argument so.
         server.local_provider.remove_tool("echo")
 
@@ -206,9 +220,9 @@ def usable(sent: Message, answer: Message) -> None:
 
 
 @asynccontextmanager
-async def _replay(names: set[str], exchange: Exchange, page_size: int | None) -> AsyncIterator[Replay]:
+async def _replay(tools: dict[str, Message | None], exchange: Exchange, page_size: int | None) -> AsyncIterator[Replay]:
     async with ToolHost() as host, anyio.create_task_group() as tasks:
-        host.mount(_server(names, page_size), "page-tools")
+        host.mount(_server(tools, page_size), "page-tools")
         ours, theirs = memory_channel_pair()
         port = Port(ours)
         await tasks.start(port.run)
@@ -228,9 +242,15 @@ async def _play(lines: list[Line], exchange: Exchange, *, exact: bool, page_size
         for index, line in enumerate(lines)
         if line.direction == TO_AGENT and "method" not in line.message
     }
-    tools = [tool for _, answer in answers.values() for tool in _tools(answer)]
+    tools: dict[str, Message | None] = {"echo": None}
+    tools.update((tool["name"], None) for _, answer in answers.values() for tool in _tools(answer))
+    for line in lines:
+        call = line.message.get("params", {}) if line.direction == FROM_AGENT else {}
+        name = call["params"]["name"] if call.get("method") == "tools/call" else None
+        if name in tools and line.message.get("id") in answers:
+            tools[name] = answers[line.message["id"]][1]
     judged = 0
-    async with _replay({"echo", *(tool["name"] for tool in tools)}, exchange, page_size) as replay:
+    async with _replay(tools, exchange, page_size) as replay:
         open_requests: dict[Any, tuple[Message, Message | None]] = {}
         for index, line in enumerate(lines):
             message = line.message
