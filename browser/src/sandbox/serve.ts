@@ -132,7 +132,10 @@ function startRuntime(
     arm: (seconds: number) => deadline.arm(seconds),
     disarm: () => deadline.disarm(),
   };
-  return runtime.start(host, JSON.stringify(config));
+  const started = runtime.start(host, JSON.stringify(config));
+  // Taken once: each look at a Python object's method makes a new proxy.
+  const { receive, control } = started;
+  return { receive, control };
 }
 
 function dispatch(data: unknown, control: RuntimeControl, port: MessagePort): void {
