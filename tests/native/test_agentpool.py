@@ -149,6 +149,7 @@ def permission(choose: Callable[[dict[str, Any]], str | None]) -> Callable[[str,
 
 def shown(text: str) -> str:
     """What a tool returned, from the demo agent's answer."""
+    assert "```\n" in text, text
     return text.split("```\n", 1)[1].rsplit("\n```", 1)[0]
 
 
@@ -511,7 +512,8 @@ class TestEdges:
                 with anyio.fail_after(12):
                     assert await client.process._process.wait() == 0
 
-    async def test_conversations_are_apart_and_survive_a_restart(self, home: Path, tmp_path: Path) -> None:
+    async def test_conversations_are_apart(self, tmp_path: Path) -> None:
+        home = tmp_path  # with its own history: agentpool's processes share one file below HOME
         config = tmp_path / "agents.yml"
         config.write_text(
             "agents:\n  memory:\n    type: native\n    model: {type: import, model: memory_model.MODEL}\n",
@@ -525,13 +527,24 @@ class TestEdges:
             assert seen(await client.prompt(one, "apple")) == ["apple"]
             assert seen(await client.prompt(two, "pear")) == ["pear"]
             assert seen(await client.prompt(one, "plum")) == ["apple", "plum"]
-        page = make_page()
-        async with run_client({"page": page.server}, arguments, home=home, env=models) as client:
+
+    async def test_a_session_survives_a_restart(self, tmp_path: Path) -> None:
+        config = tmp_path / "agents.yml"
+        config.write_text(
+            "agents:\n  memory:\n    type: native\n    model: {type: import, model: memory_model.MODEL}\n",
+            encoding="utf-8",
+        )
+        models = {"PYTHONPATH": str(Path(__file__).parent / "agents")}
+        arguments = [str(config), "--agent", "memory"]
+        async with run_client({}, arguments, home=tmp_path, env=models) as client:
             await client.initialize()
-            await client.open("page", method="session/load", sessionId=one)
-            turn = await client.prompt(one, "fig")
-            assert turn.stop_reason == "end_turn"
-            assert seen(turn) == ["apple", "plum", "fig"]
+            session = await client.open()
+            assert seen(await client.prompt(session, "apple")) == ["apple"]
+        page = make_page()
+        async with run_client({"page": page.server}, arguments, home=tmp_path, env=models) as client:
+            await client.initialize()
+            await client.open("page", method="session/load", sessionId=session)
+            assert seen(await client.prompt(session, "fig")) == ["apple", "fig"]
             assert client.lane("tools/list")
 
     async def test_other_servers_work_beside(self, home: Path, page: Page, tmp_path: Path) -> None:

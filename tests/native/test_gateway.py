@@ -267,6 +267,24 @@ class TestLifetime:
             assert status == 404
             assert "first, second" in text
 
+    async def test_many_sockets_at_once(self, gateway: RunningGateway) -> None:
+        pids: list[int] = []
+
+        async def one(number: int) -> None:
+            async with gateway.socket(open_timeout=60) as socket:
+                assert (await socket.request("echo", number))["result"] == number
+                pids.append((await socket.request("pid"))["result"]["pid"])
+                if len(pids) == count:
+                    everybody.set()
+                with anyio.fail_after(120):
+                    await everybody.wait()  # all are open at the same time
+
+        count, everybody = int(os.environ.get("SANDPORT_SOCKETS", "20")), anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            for number in range(count):
+                tasks.start_soon(one, number)
+        assert len(set(pids)) == count
+
     async def test_rounds_leave_nothing_behind(self, gateway: RunningGateway) -> None:
         async def count() -> tuple[int, int]:
             base = Path(f"/proc/{gateway.process.pid}")

@@ -64,6 +64,9 @@ _PLACES = (
     ),
     _Place("agentpool.mcp_server.manager", "MCPManager.__init__", names=("providers", "aggregating_provider")),
     _Place(
+        "agentpool.resource_providers.aggregating", "AggregatingResourceProvider._forward_tools_changed", ("event",)
+    ),
+    _Place(
         "agentpool.resource_providers.mcp_provider",
         "MCPResourceProvider.__init__",
         ("server", "name", "owner", "source"),

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from sandport.agent import AcpMcpConnectionManager, AcpMCPServerConfig, AcpMcpTransport
 from sandport_native.agentpool.current import CURRENT_SESSION
@@ -137,15 +136,15 @@ class PageServers:
         try:
             async with provider:
                 await provider.refresh_tools_cache()
-                with _changing(manager):
-                    manager.providers.append(provider)
+                manager.providers.append(provider)
+                _forward_changes(manager, provider, "connect")
                 try:
                     if not ready.done():
                         ready.set_result(None)
                     await attached.stop.wait()
                 finally:
-                    with _changing(manager):
-                        manager.providers.remove(provider)
+                    _forward_changes(manager, provider, "disconnect")
+                    manager.providers.remove(provider)
         except Exception as exc:
             if not ready.done():
                 ready.set_exception(exc)
@@ -175,15 +174,12 @@ class _Names:
         return f"{server}_{tool}_{number}"
 
 
-@contextmanager
-def _changing(manager: MCPManager) -> Iterator[None]:
-    """Change the list of providers. agentpool connects their change signals only when the list is assigned."""
+def _forward_changes(manager: MCPManager, provider: PageProvider, verb: Literal["connect", "disconnect"]) -> None:
+    """Pass a provider's change signals on. agentpool does so only for those that are there from the start."""
     aggregate = manager.aggregating_provider
-    aggregate.providers = []
-    try:
-        yield
-    finally:
-        aggregate.providers = cast("list[Any]", manager.providers)
+    for kind in ("tools", "prompts", "resources"):
+        signal = getattr(provider, f"{kind}_changed")
+        getattr(signal, verb)(getattr(aggregate, f"_forward_{kind}_changed"))
 
 
 def _root_cause(error: BaseException) -> str:
