@@ -6,8 +6,9 @@
  * an ACP client. The port is the trust boundary: what a sandbox sends goes out only if it is
  *
  * 1. the one answer to a request that was handed to this sandbox,
- * 2. an `mcp/message` for a connection id that this sandbox gave out in its answer to `mcp/connect`, or
- * 3. a notification for a `stateless` request that is still active with it.
+ * 2. an `mcp/message` for a connection id that this sandbox gave out in its answer to `mcp/connect`,
+ * 3. a notification for a `stateless` request that is still active with it, or
+ * 4. a `$/cancel_request` for a request of its own that is open: a question to a person may have become pointless.
  *
  * Everything else is dropped and counted by reason. Text is forwarded as it came; a parsed copy is only looked at.
  * `core/sandport/port.py` is the same machine; both are held to `tests/vectors/port`.
@@ -544,6 +545,10 @@ export class PortCore {
     if (!this.#takeToken(state, now)) return "too-fast";
     const method = message["method"];
     const params = member(message, "params");
+    if (method === "$/cancel_request" && !Object.hasOwn(message, "id") && message["jsonrpc"] === "2.0") {
+      const target = member(params, "requestId");
+      return typeof target === "string" && this.#reverse.get(target) === sandbox ? undefined : "not-allowed";
+    }
     if ((method !== "mcp/message" && method !== "_mcp/message") || !isObject(params)) return "not-allowed";
     if (message["jsonrpc"] !== "2.0") return "malformed";
     const isRequest = Object.hasOwn(message, "id");

@@ -5,8 +5,9 @@ lane*, between the channel and the sandboxes; everything else travels the *acp l
 client. The port is the trust boundary: what a sandbox sends goes out only if it is
 
 1. the one answer to a request that was handed to this sandbox,
-2. an `mcp/message` for a connection id that this sandbox gave out in its answer to `mcp/connect`, or
-3. a notification for a `stateless` request that is still active with it.
+2. an `mcp/message` for a connection id that this sandbox gave out in its answer to `mcp/connect`,
+3. a notification for a `stateless` request that is still active with it, or
+4. a `$/cancel_request` for a request of its own that is open: a question to a person may have become pointless.
 
 Everything else is dropped and counted by reason. Text is forwarded as it came; a parsed copy is only looked at.
 
@@ -457,6 +458,9 @@ class PortCore:
         if not self._take_token(state, now):
             return "too-fast"
         method, params = message["method"], message.get("params")
+        if method == "$/cancel_request" and "id" not in message and message.get("jsonrpc") == "2.0":
+            target = params.get("requestId") if isinstance(params, dict) else None
+            return None if isinstance(target, str) and self._reverse.get(target) == sandbox else "not-allowed"
         if method not in ("mcp/message", "_mcp/message") or not isinstance(params, dict):
             return "not-allowed"
         if message.get("jsonrpc") != "2.0":

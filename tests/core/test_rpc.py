@@ -79,9 +79,10 @@ async def test_errors_of_the_peer(answer: Any, code: int, message: str) -> None:
     async with peer_and_raw(echo) as (peer, raw), anyio.create_task_group() as tasks:
 
         async def ask() -> None:
-            with pytest.raises(PeerError, match=message) as caught:
+            with pytest.raises(PeerError) as caught:
                 await peer.request("y", {})
             assert caught.value.code == code
+            assert message in caught.value.message
 
         tasks.start_soon(ask)
         await raw.send({"jsonrpc": "2.0", "id": (await raw.receive())["id"], **answer})
