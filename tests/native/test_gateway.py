@@ -272,7 +272,7 @@ class TestLifetime:
 
         async def one(number: int) -> None:
             async with gateway.socket(open_timeout=60) as socket:
-                assert (await socket.request("echo", number))["result"] == number
+                assert (await socket.request("echo", [number]))["result"] == [number]
                 pids.append((await socket.request("pid"))["result"]["pid"])
                 if len(pids) == count:
                     everybody.set()
