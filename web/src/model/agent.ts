@@ -197,6 +197,12 @@ export class Agent {
     return answer.stopReason;
   }
 
+  /** Switches the session to another of the agent's modes. */
+  async setMode(modeId: string): Promise<void> {
+    if (this.#sessionId === undefined) return;
+    await this.#request("session/set_mode", { sessionId: this.#sessionId, modeId });
+  }
+
   /** The conversations that the agent keeps, the newest first; none when it keeps none. */
   async conversations(): Promise<readonly SessionHead[]> {
     if (!this.#canList) return [];

@@ -10,7 +10,7 @@ import { forgetOffline, keepOffline } from "sandport";
 import { closeProblem, inPageProblem, NO_TOKEN, type Problem } from "../lib/problem.ts";
 import { takeToken } from "../lib/token.ts";
 import { CallLog } from "./call-log.ts";
-import { IN_PAGE, InPage, type InPageSettings, lastSession, noteSession } from "./in-page.ts";
+import { IN_PAGE, InPage, type InPageSettings, lastSession, noteSession, settings } from "./in-page.ts";
 import { gatewayChannel, isGatewayRefusal, Link, type LinkOptions } from "./link.ts";
 import { SandboxHost } from "./sandbox-host.ts";
 import * as store from "./store.ts";
@@ -118,8 +118,9 @@ export class App {
    * Lets the agent in this page work with another model, from the next message on.
    * @throws {EndpointError} the settings cannot be used.
    */
-  async useModel(settings: InPageSettings): Promise<void> {
-    await this.#agentInPage().use(settings);
+  async useModel(chosen: InPageSettings): Promise<void> {
+    await this.#agentInPage().use(chosen);
+    await this.#link?.setMode(chosen.ask ? "ask" : "auto");
   }
 
   /** Starts a conversation with the same agent. */
@@ -223,7 +224,10 @@ export class App {
     return {
       connect: () => agent.open(),
       problemOf: ({ reason }) => inPageProblem(reason),
-      onSession: noteSession,
+      onSession: async (session) => {
+        noteSession(session.sessionId);
+        await session.setMode(settings.value.ask ? "ask" : "auto");
+      },
     };
   }
 

@@ -5,7 +5,7 @@
  * said so, and then in this browser alone.
  */
 
-import { effect, signal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import {
   ChannelClosedError,
   createInPageAgent,
@@ -22,6 +22,8 @@ export interface InPageSettings {
   readonly key: string;
   /** Keep the key in this browser. */
   readonly remember: boolean;
+  /** Have the agent ask before a tool runs that does not only read. */
+  readonly ask: boolean;
 }
 
 /** The name of this agent among a gateway's. */
@@ -31,7 +33,14 @@ const SETTINGS = "sandport.in-page";
 const SESSION = "sandport.in-page.session";
 /** 1011: the agent ended by its own fault. */
 const ENDED = 1011;
-const NOTHING: InPageSettings = { kind: "demo", address: "", model: "", key: "", remember: false };
+const NOTHING: InPageSettings = {
+  kind: "demo",
+  address: "",
+  model: "",
+  key: "",
+  remember: false,
+  ask: false,
+};
 
 export const settings = signal<InPageSettings>(load());
 /** How far the start of the agent is; empty when it runs, or was not asked for. */
@@ -47,6 +56,7 @@ function load(): InPageSettings {
       model: text(kept.model),
       key: text(kept.key),
       remember: kept.remember === true,
+      ask: kept.ask === true,
     };
   } catch {
     return NOTHING;
@@ -93,9 +103,9 @@ export class InPage {
         progress.value = `${STAGES[stage] ?? stage}${share}${stage === "fetch" ? "" : detail ? `: ${detail}` : ""}`;
       },
     });
-    // The demo is what it works with until an endpoint is whole.
-    effect(() => {
-      void this.use(settings.value).catch(() => this.#agent.use({ kind: "demo" }));
+    // What was kept may be half of an endpoint: then the demo is what it works with.
+    this.use(settings.value).catch(() => {
+      settings.value = { ...settings.value, kind: "demo" };
     });
   }
 

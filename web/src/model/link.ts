@@ -38,8 +38,8 @@ export interface LinkOptions {
   readonly isRefusal?: (() => Promise<boolean>) | undefined;
   /** Why there is no connection, for a person. */
   problemOf(close: ChannelClose): Problem;
-  /** Told the session, when there is one. */
-  readonly onSession?: ((id: string | undefined) => void) | undefined;
+  /** Called when the agent has a session, before it counts as ready. */
+  readonly onSession?: ((agent: Agent) => Promise<void>) | undefined;
   readonly sandbox: SandboxHost;
   readonly log: CallLog;
   /** Called when the call log may have changed. */
@@ -108,6 +108,11 @@ export class Link {
         store.items.value = endTools(store.items.value, "failed", Date.now());
       }
     }
+  }
+
+  /** Switches the session to another of the agent's modes. */
+  async setMode(modeId: string): Promise<void> {
+    await this.#agent?.setMode(modeId);
   }
 
   /** The conversations that the agent keeps. */
@@ -192,7 +197,8 @@ export class Link {
       if (this.#port !== port) return;
       this.#agent = agent;
       this.#sessionId = agent.sessionId;
-      this.#options.onSession?.(agent.sessionId);
+      await this.#options.onSession?.(agent);
+      if (this.#port !== port) return;
       this.#setProblem(undefined);
       store.agent.value = { phase: "ready", title: agent.title, takesTools: agent.takesTools };
       if (!agent.takesTools)

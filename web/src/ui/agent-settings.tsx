@@ -69,7 +69,7 @@ function Model({ onDone }: { onDone(): void }): VNode {
   const app = useApp();
   const draft = useSignal<InPageSettings>(settings.value);
   const problem = useSignal("");
-  const { kind, address, model, key, remember } = draft.value;
+  const { kind, address, model, key, remember, ask } = draft.value;
   const set = (change: Partial<InPageSettings>): void => {
     draft.value = { ...draft.value, ...change };
     problem.value = "";
@@ -142,13 +142,21 @@ function Model({ onDone }: { onDone(): void }): VNode {
             />
             <span>Keep the key in this browser. Otherwise it is gone with this page.</span>
           </label>
-          <p class="hint">
+          <p class="note">
             The conversation and the results of tools go to {origin ?? "the endpoint"}; the key goes there and
             nowhere else. The endpoint must allow pages of {location.origin} (CORS): Ollama does when it is
             started with <code>OLLAMA_ORIGINS={location.origin}</code>.
           </p>
         </>
       ) : null}
+      <label class="choice">
+        <input
+          type="checkbox"
+          checked={ask}
+          onChange={(event) => set({ ask: event.currentTarget.checked })}
+        />
+        <span>Ask before a tool runs, unless it only reads</span>
+      </label>
       {problem.value ? (
         <p class="field-problem" role="alert">
           {problem.value}
@@ -159,7 +167,7 @@ function Model({ onDone }: { onDone(): void }): VNode {
           Cancel
         </button>
         <button type="submit" class="primary">
-          Use this model
+          Use these settings
         </button>
       </div>
     </form>
@@ -172,7 +180,7 @@ function Conversations({ onDone }: { onDone(): void }): VNode {
   return (
     <section aria-labelledby="conversations-title">
       <h3 id="conversations-title">Conversations</h3>
-      <p class="hint">They are kept in this browser.</p>
+      <p class="note">They are kept in this browser.</p>
       <button
         type="button"
         onClick={() => {
