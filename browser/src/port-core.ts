@@ -100,6 +100,8 @@ interface OpenRequest {
   readonly dialect: Dialect;
   readonly serverId: string;
   readonly kind: WireEvent["kind"];
+  /** The MCP method inside, if there is one. */
+  readonly method?: string;
   /** The key of a stateless request among the active ones. */
   readonly call?: string;
 }
@@ -242,6 +244,21 @@ export class PortCore {
       if (connection.serverId === serverId) this.#connections.delete(id);
     }
     return this.#settle((request) => request.serverId === serverId, "The server was withdrawn");
+  }
+
+  /**
+   * The person stopped the agent's turn: ask a server's sandbox to cancel each tool call that is open with it.
+   *
+   * For agents that stop a turn and leave its call open: some of them send no next call before that one is answered.
+   */
+  stop(serverId: string): Delivery[] {
+    const out: Delivery[] = [];
+    for (const request of [...this.#requests.values()]) {
+      if (request.serverId !== serverId || request.method !== "tools/call") continue;
+      const note = `{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":${request.id}}}`;
+      out.push(...this.#toSandbox(request.sandbox, note));
+    }
+    return out;
   }
 
   /** The sandbox died and is being restarted: what is open with it is answered at once, what comes is held. */
@@ -402,7 +419,7 @@ export class PortCore {
       if (this.#calls.has(key)) {
         throw new PeerError(INVALID_PARAMS, "Invalid params: the requestId is active already");
       }
-      return { id, kind, sandbox, dialect, serverId, call: key };
+      return { id, kind, sandbox, dialect, serverId, method: event.method, call: key };
     }
     const connection = this.#connections.get(event.connectionId);
     if (!connection) {
@@ -413,7 +430,8 @@ export class PortCore {
       connection.initialize = isObject(event.params) ? event.params : null;
     }
     const { sandbox, dialect, serverId } = connection;
-    return { id, kind, sandbox, dialect, serverId };
+    const method = event.kind === "message" ? { method: event.method } : {};
+    return { id, kind, sandbox, dialect, serverId, ...method };
   }
 
   #ownerOf(serverId: string, dialect: Dialect): string {

@@ -92,6 +92,11 @@ export class Port {
     this.#deliver("port", this.#core.withdraw(serverId));
   }
 
+  /** The person stopped the agent's turn: cancels the tool calls that are open with a server. */
+  stop(serverId: string): void {
+    this.#deliver("port", this.#core.stop(serverId));
+  }
+
   /** The sandbox died and is being restarted: its open requests are answered with an error now, new ones are held. */
   suspend(sandbox: string, reason: string): void {
     this.#lanes.delete(sandbox);

@@ -89,6 +89,7 @@ export type WireEvent =
       readonly kind: "call";
       readonly serverId: string;
       readonly requestId: string;
+      readonly method: string;
       readonly dialect: Dialect;
     }
   | { readonly kind: "close"; readonly connectionId: string };
@@ -159,9 +160,9 @@ function readMessage(
   ) {
     return undefined;
   }
-  checkInner(params);
+  const inner = checkInner(params);
   const hints = Object.hasOwn(params, "sessionId") || Object.hasOwn(params, "toolCallId");
-  return { kind: "call", serverId, requestId, dialect: hints ? STATELESS_PLUS : STATELESS };
+  return { kind: "call", serverId, requestId, method: inner, dialect: hints ? STATELESS_PLUS : STATELESS };
 }
 
 /**

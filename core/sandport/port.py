@@ -113,6 +113,8 @@ class _Request:
     server_id: str
     opens: bool = False
     closes: bool = False
+    method: str | None = None
+    """The MCP method inside, if there is one."""
     call: tuple[str, str] | None = None
     """`(server id, request id)` of a stateless request."""
 
@@ -192,6 +194,19 @@ class PortCore:
         self._servers[server_id] = None
         self._connections = {key: value for key, value in self._connections.items() if value.server_id != server_id}
         return self._settle(lambda request: request.server_id == server_id, "The server was withdrawn")
+
+    def stop(self, server_id: str) -> list[Delivery]:
+        """The person stopped the agent's turn: ask a server's sandbox to cancel each tool call that is open with it.
+
+        For agents that stop a turn and leave its call open: some of them send no next call before that one is answered.
+        """
+        out: list[Delivery] = []
+        for request in list(self._requests.values()):
+            if request.server_id == server_id and request.method == "tools/call":
+                params = {"requestId": request.id}
+                note = encode({"jsonrpc": "2.0", "method": "$/cancel_request", "params": params})
+                out += self._to_sandbox(request.sandbox, note)
+        return out
 
     def suspend(self, sandbox: str, reason: str) -> list[Delivery]:
         """The sandbox died and is being restarted: what is open with it is answered at once, what comes is held."""
@@ -327,7 +342,7 @@ class PortCore:
             call = (event.server_id, event.request_id)
             if call in self._calls:
                 raise PeerError(INVALID_PARAMS, "Invalid params: the requestId is active already")
-            return _Request(request_id, sandbox, event.dialect, event.server_id, call=call)
+            return _Request(request_id, sandbox, event.dialect, event.server_id, method=event.method, call=call)
         connection = self._connections.get(event.connection_id)
         if connection is None:
             if isinstance(event, Close):
@@ -335,8 +350,14 @@ class PortCore:
             raise PeerError(INVALID_PARAMS, f"Unknown connection {event.connection_id!r}")
         if isinstance(event, WireMessage) and event.method == "initialize":
             connection.initialize = event.params
-        closes = isinstance(event, Close)
-        return _Request(request_id, connection.sandbox, connection.dialect, connection.server_id, closes=closes)
+        return _Request(
+            request_id,
+            connection.sandbox,
+            connection.dialect,
+            connection.server_id,
+            closes=isinstance(event, Close),
+            method=event.method if isinstance(event, WireMessage) else None,
+        )
 
     def _owner_of(self, server_id: str, dialect: Dialect) -> str:
         sandbox = self._servers.get(server_id)
@@ -690,6 +711,10 @@ class Port:
     async def withdraw(self, server_id: str) -> None:
         """A server is no longer offered. See `PortCore.withdraw`."""
         await self._deliver(self.core.withdraw(server_id))
+
+    async def stop(self, server_id: str) -> None:
+        """Cancel the calls that are open with a server. See `PortCore.stop`."""
+        await self._deliver(self.core.stop(server_id))
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Move texts until the channel or the ACP lane ends; then close everything and settle what is open."""

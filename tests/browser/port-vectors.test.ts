@@ -17,6 +17,7 @@ interface Step {
   attach?: string;
   declare?: string;
   withdraw?: string;
+  stop?: string;
   suspend?: string;
   resume?: string;
   detach?: string;
@@ -71,6 +72,7 @@ function play(core: PortCore, step: Step): { sent: string; out: readonly { to: s
   if (step.attach !== undefined) core.attach(step.attach, prefix);
   else if (step.declare !== undefined) core.declare(step.declare, server);
   else if (step.withdraw !== undefined) return { sent: "", out: core.withdraw(step.withdraw) };
+  else if (step.stop !== undefined) return { sent: "", out: core.stop(step.stop) };
   else if (step.suspend !== undefined) return { sent: "", out: core.suspend(step.suspend, reason) };
   else if (step.resume !== undefined) return { sent: "", out: core.resume(step.resume, prefix) };
   else if (step.detach !== undefined) return { sent: "", out: core.detach(step.detach, reason) };

@@ -26,6 +26,8 @@ def run_step(port: PortCore, step: dict[str, Any]) -> tuple[str, list[Delivery]]
         port.declare(step["declare"], step["server"])
     elif "withdraw" in step:
         return "", port.withdraw(step["withdraw"])
+    elif "stop" in step:
+        return "", port.stop(step["stop"])
     elif "suspend" in step:
         return "", port.suspend(step["suspend"], step["reason"])
     elif "resume" in step:
