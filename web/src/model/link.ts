@@ -57,6 +57,7 @@ export class Link {
   /** The session to take up after the connection was lost. */
   #sessionId: string | undefined;
   /** While a session is loaded, its replay is gathered apart, so that nothing is shown twice. */
+  #serverIds: readonly string[] = [];
   #replay: readonly Item[] | undefined;
   #problem: Problem | undefined;
   readonly #onProblem: (problem: Problem | undefined) => void;
@@ -131,6 +132,8 @@ export class Link {
     store.items.value = endTools(store.items.value, "cancelled", Date.now());
     // A connection that is gone has ended the turn already.
     await this.#agent?.cancel().catch(() => {});
+    // Not every agent cancels what it called, and some wait for it before they call again.
+    for (const id of this.#serverIds) this.#port?.stop(id);
   }
 
   #turnEnded(reason: string): void {
@@ -218,6 +221,7 @@ export class Link {
     try {
       const servers = await sandbox.join(port);
       for (const { name, id } of servers) log.name(id, name);
+      this.#serverIds = servers.map(({ id }) => id);
       return servers;
     } catch (error) {
       if (this.#port !== port) return [];
