@@ -201,6 +201,27 @@ async def test_without_a_host_it_is_a_plain_client() -> None:
         assert agent.declared == {"s0": []}
 
 
+async def test_cancelling_a_turn_stops_its_tool() -> None:
+    """The agent here does nothing on session/cancel: the client cancels the call that the turn left open."""
+    gate = Gate()
+    async with ToolHost() as host:
+        host.mount(make_server(gate=gate))
+        async with connected(DemoAgent(), host) as (client, program, _), anyio.create_task_group() as tasks:
+            await client.initialize()
+            session = await client.new_session("/project")
+
+            async def prompt() -> None:
+                with anyio.fail_after(3):
+                    await client.connection.prompt(session_id=session.session_id, prompt=[text_block("wait")])
+
+            tasks.start_soon(prompt)
+            await gate.entered.wait()
+            await client.cancel(session.session_id)
+            with anyio.fail_after(2):
+                await gate.finished.wait()
+        assert "cancelled" in program.said[0]
+
+
 async def test_r09_the_channel_closes_in_mid_call() -> None:
     gate = Gate()
     async with ToolHost() as host:

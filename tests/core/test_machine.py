@@ -160,9 +160,11 @@ class World:
     def check(self) -> None:
         for key, answer in self.answers.items():
             expected = self.sent[key].get("expected")
-            text = json.dumps(answer)
-            if expected and "result" in answer and '"isError": true' not in text and "input_required" not in text:
-                assert expected in text, f"another call's answer: {self.sent[key]} {answer}"
+            result = answer.get("result", {})
+            result = result.get("result", result)
+            if expected and "content" in result and not result.get("isError"):
+                text = result["content"][0]["text"]
+                assert text == expected or text.startswith(f"{expected}:"), f"{self.sent[key]}: another's {answer}"
         core = self.port.core
         assert sum(state.open for state in core._sandboxes.values()) == len(core._requests)
         assert all(state.open >= 0 for state in core._sandboxes.values())
