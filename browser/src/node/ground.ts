@@ -44,8 +44,13 @@ export function isolationOf(options: Pick<HostOptions, "trusted">): Isolation {
 /** The ground of this host. */
 export function hostGround(options: HostOptions): Ground {
   return {
-    load: (onProgress) => readAssets(options.bundle, onProgress),
-    async launch(handOver, handlers) {
+    async load(onProgress, signal) {
+      const assets = await readAssets(options.bundle, onProgress);
+      signal.throwIfAborted();
+      return assets;
+    },
+    async launch(handOver, handlers, signal) {
+      signal.throwIfAborted();
       const host = hostName();
       const isolated = isolationOf(options) === "permissions";
       return new Thread(handOver, handlers, host === "deno" ? denoWorker(isolated) : threadWorker(host));
