@@ -144,6 +144,12 @@ class AcpClient:
         self._declared.setdefault(answer.session_id, []).extend(server_ids)
         return answer
 
+    async def cancel(self, session_id: str) -> None:
+        """`session/cancel`; tool calls that the turn left open are cancelled too: not every agent does it itself."""
+        await self.connection.cancel(session_id=session_id)
+        for server_id in self._declared.get(session_id, ()):
+            await self.port.stop(server_id)
+
     async def close_session(self, session_id: str) -> None:
         """`session/close`, and what was declared for the session is withdrawn even if the agent refuses."""
         try:
