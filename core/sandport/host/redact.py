@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import os
 import re
-import sysconfig
 from pathlib import PurePath
 from typing import Final
+
+import mcp
 
 __all__ = ["redact"]
 
 
 def _places() -> list[str]:
-    paths = sysconfig.get_paths()
-    places = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if key in paths}
-    # The directory of this package, for a checkout that is installed in place.
-    places.add(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    # Of the standard library, of the installed packages, and of this one, for a checkout that is installed in place.
+    # Not from `sysconfig`: under Pyodide its data is no part of a trimmed bundle.
+    files = [(getattr(os, "__file__", None), 1), (mcp.__file__, 2), (__file__, 3)]
+    places = set()
+    for file, levels in files:
+        place = os.path.abspath(file) if file else ""
+        for _ in range(levels):
+            place = os.path.dirname(place)
+        places.add(place)
     # A root directory would take every path there is.
     return sorted((place for place in places if len(PurePath(place).parts) > 2), key=len, reverse=True)
 
