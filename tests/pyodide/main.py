@@ -53,6 +53,9 @@ with blocking_loop.installed():
             "--rootdir=/repo",
             "-o",
             "addopts=",
+            "-o",
+            # pytest-timeout needs signals or threads; its marker may stand all the same.
+            "markers=timeout: a limit that is not kept here",
             "--tb=short",
             "-rs",
             *chosen,

@@ -10,6 +10,7 @@ import { serve } from "./serve.ts";
 
 const scope = self as unknown as {
   onmessage: ((event: MessageEvent<WorkerStart>) => void) | null;
+  fetch: typeof fetch;
   close(): void;
 };
 
@@ -29,6 +30,12 @@ function hardenScope(port: MessagePort): void {
   for (let owner: object | null = self; owner !== null; owner = Object.getPrototypeOf(owner)) {
     Reflect.deleteProperty(owner, "caches");
   }
+  // The policy refuses every fetch, and in WebKit one may never settle: this fails at once, and says why.
+  scope.fetch = async (input) => {
+    throw new TypeError(
+      `there is no network in the sandbox: ${input instanceof Request ? input.url : input}`,
+    );
+  };
   const close = scope.close.bind(self);
   scope.close = () => {
     port.postMessage({ event: "fatal", message: "the worker closed itself" });
