@@ -152,7 +152,7 @@ run_tests() {
   step "lint (Python)" .venv/bin/ruff check .
   step "format (Python)" .venv/bin/ruff format --check .
   step "types (Python)" .venv/bin/mypy
-  step "types (agentpool add-on)" env MYPYPATH=core:native .venv/bin/mypy --config-file /dev/null --strict --explicit-package-bases \
+  step "types (agentpool add-on)" env MYPYPATH=core:native .venv/bin/mypy --config-file "" --strict --explicit-package-bases \
     --python-version 3.13 --python-executable .venv-agentpool/bin/python -p sandport_native.agentpool -p sandport_native.demo
   step "import contract" .venv/bin/lint-imports --no-cache
   step "lint and format (TypeScript)" npx biome check --error-on-warnings .
