@@ -357,7 +357,7 @@ async def test_a_bad_notification_handler_is_survived() -> None:
 
 async def test_memory_stays_flat_over_many_messages() -> None:
     """Nothing is dropped, and nothing is kept."""
-    count = 20_000
+    count = 100_000
     seen = 0
 
     async def handler(inbound: Inbound) -> Any:
