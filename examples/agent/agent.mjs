@@ -41,7 +41,9 @@ function serve(stream) {
     const tools = await toolsOf(client, servers);
     const [, name, json] = /^\s*call\s+(\S+)\s*(.*)$/s.exec(text) ?? [];
     if (!name) {
-      const lines = tools.map((tool) => `- ${tool.server}/${tool.name}: ${(tool.description ?? "").split("\n")[0]}`);
+      const lines = tools.map(
+        (tool) => `- ${tool.server}/${tool.name}: ${(tool.description ?? "").split("\n")[0]}`,
+      );
       return [`I have ${tools.length} tools. Say: call TOOL {json}`, ...lines].join("\n");
     }
     const tool = tools.find((one) => one.name === name || `${one.server}/${one.name}` === name);
