@@ -106,6 +106,36 @@ const CHECKS: Record<string, (world: World) => Promise<string | undefined>> = {
     return `first start ${(startMs / 1000).toFixed(1)} s`;
   },
 
+  async "speaks the dialect that a declaration names"(world) {
+    const { client, sandbox } = world;
+    const called: string[] = [];
+    for (const declare of [
+      (name: string, id: string) => ({ type: "acp", name, id }),
+      (name: string, id: string) => ({ type: "acp", name, serverId: id }),
+      (name: string, id: string) => ({ type: "http", name, url: `acp:${id}`, headers: [] }),
+    ]) {
+      const mcpServers = (await sandbox.declare()).map(({ name, id }) => declare(name, id));
+      const { sessionId } = await client.request<{ sessionId: string }>("session/new", {
+        cwd: "/",
+        mcpServers,
+      });
+      client.clear();
+      const seen = world.traffic.length;
+      await client.prompt(sessionId, 'Call add with {"a": 3, "b": 4}');
+      check(client.said.includes("7"), `${JSON.stringify(mcpServers[0])}: ${client.said}`);
+      const call = world.traffic.slice(seen).find((text) => text.includes('"tools/call"'));
+      called.push((JSON.parse(call ?? "{}") as { method: string }).method);
+    }
+    check(`${called}` === "mcp/message,mcp/message,_mcp/message", `${called}`);
+    return undefined;
+  },
+
+  async "both frames are confined, and no other is there"() {
+    const frames = [...document.querySelectorAll("iframe")].map((frame) => frame.getAttribute("sandbox"));
+    check(frames.length === 2 && frames.every((value) => value === "allow-scripts"), `${frames}`);
+    return undefined;
+  },
+
   async "the demo calls tools of the sandbox, and streams"(world) {
     const { client } = world;
     const id = await session(world);

@@ -39,12 +39,15 @@ scope.addEventListener("fetch", (event) => {
   event.respondWith(HASHED.test(new URL(request.url).pathname) ? fromCache(request) : fromNetwork(request));
 });
 
-/** The page says what it is made of; the answer says when all of it is kept. */
+/**
+ * The page says what it has loaded, and what else belongs to this build; the answer says when the former is kept. A file
+ * that the page took from a store of its own is not loaded, and stays if it is here.
+ */
 scope.addEventListener("message", (event) => {
-  const { keep } = event.data as { keep?: unknown };
+  const { keep, valid } = event.data as { keep?: unknown; valid?: unknown };
   const [port] = event.ports;
-  if (!Array.isArray(keep) || !port) return;
-  const work = keepAll(keep.filter((address) => typeof address === "string")).then(
+  if (!port) return;
+  const work = keepAll(addresses(keep), addresses(valid)).then(
     () => port.postMessage({ ok: true }),
     (error: unknown) => port.postMessage({ ok: false, message: String(error) }),
   );
@@ -73,14 +76,17 @@ async function kept(cache: Cache, address: string, answer: Response): Promise<Re
   return answer;
 }
 
-async function keepAll(addresses: readonly string[]): Promise<void> {
+/** Addresses of this site in a message, without what makes no other file. */
+function addresses(value: unknown): Set<string> {
+  const texts = Array.isArray(value) ? value.filter((entry) => typeof entry === "string") : [];
+  return new Set(texts.map(addressOf).filter((address) => address.startsWith(scope.registration.scope)));
+}
+
+async function keepAll(wanted: ReadonlySet<string>, valid: ReadonlySet<string>): Promise<void> {
   const cache = await scope.caches.open(CACHE);
-  const wanted = new Set(
-    addresses.map(addressOf).filter((address) => address.startsWith(scope.registration.scope)),
-  );
   for (const { url } of await cache.keys()) {
     // Of an earlier build.
-    if (!wanted.has(url) && HASHED.test(new URL(url).pathname)) await cache.delete(url);
+    if (!wanted.has(url) && !valid.has(url) && HASHED.test(new URL(url).pathname)) await cache.delete(url);
   }
   for (const address of wanted) {
     if (await cache.match(address)) continue;

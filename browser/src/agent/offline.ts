@@ -21,15 +21,24 @@ export async function keepOffline(base: string | URL = document.baseURI): Promis
     for (const { name } of performance.getEntriesByType("resource")) {
       if (name.startsWith(folder)) keep.add(name);
     }
+    const valid = (await Promise.all(["runtime/", "agent/"].map((part) => filesOf(folder + part)))).flat();
     const { port1, port2 } = new MessageChannel();
     const answer = new Promise<boolean>((resolve) => {
       port1.onmessage = ({ data }: MessageEvent<{ ok?: boolean }>) => resolve(data.ok === true);
     });
-    worker.postMessage({ keep: [...keep] }, [port2]);
+    worker.postMessage({ keep: [...keep], valid }, [port2]);
     return await answer;
   } catch {
     return false;
   }
+}
+
+/** Addresses of all files that a folder's manifest names. */
+async function filesOf(folder: string): Promise<string[]> {
+  const manifest = (await (await fetch(`${folder}manifest.json`)).json()) as {
+    files: Record<string, { name: string }>;
+  };
+  return Object.values(manifest.files).map(({ name }) => folder + name);
 }
 
 /** Takes back what {@link keepOffline} did: a gateway's page must come from the gateway. */
