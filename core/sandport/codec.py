@@ -8,11 +8,22 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import accumulate
 from typing import Any, Final
 
 from sandport.wire.errors import INVALID_REQUEST, PARSE_ERROR, PeerError
 
-__all__ = ["MAX_MESSAGE_CHARS", "Message", "TooLarge", "decode", "encode", "error_message", "id_key", "is_id"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_MESSAGE_CHARS",
+    "Message",
+    "TooLarge",
+    "decode",
+    "encode",
+    "error_message",
+    "id_key",
+    "is_id",
+]
 
 Message = dict[str, Any]
 """One JSON-RPC message as a parsed JSON object. Treated as immutable once it was handed on."""
@@ -20,7 +31,14 @@ Message = dict[str, Any]
 MAX_MESSAGE_CHARS: Final = 32 * 1024 * 1024
 """Default cap on one message, in characters: that of the TypeScript SDK (`stream-limits`), so that it takes ours."""
 
+MAX_DEPTH: Final = 1000
+"""Arrays and objects within one another. In the browser a parser that goes deeper than about 5000 runs out of the
+engine's stack, which ends the interpreter; a message of MCP or ACP has some ten levels."""
+
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_NO_BRACKETS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^][{}"]++', re.DOTALL)
+"""All of a JSON text but its brackets: strings, and what stands between."""
+_STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class TooLarge(PeerError):
@@ -43,6 +61,14 @@ _encode_utf8: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, sepa
 _encode_ascii: Final = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
+def _too_deep(text: str) -> bool:
+    """Whether a text nests deeper than `MAX_DEPTH`. Few texts have that many brackets at all."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    steps = map(_STEP.__getitem__, _NO_BRACKETS.sub("", text))
+    return max(accumulate(steps), default=0) > MAX_DEPTH
+
+
 def decode(text: str, *, limit: int = MAX_MESSAGE_CHARS) -> Message:
     """Parse one JSON-RPC text into its object.
 
@@ -56,6 +82,8 @@ def decode(text: str, *, limit: int = MAX_MESSAGE_CHARS) -> Message:
     """
     if len(text) > limit:
         raise TooLarge(len(text), limit)
+    if _too_deep(text):
+        raise PeerError(PARSE_ERROR, f"Parse error: nested deeper than {MAX_DEPTH} levels")
     try:
         value = _decoder.decode(text)
     except RecursionError:

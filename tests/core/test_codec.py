@@ -348,3 +348,17 @@ def test_fuzz_damaged(message: dict[str, Any], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(text)))
     damaged = text[:at] + data.draw(st.text(max_size=2)) + text[at + data.draw(st.integers(0, 2)) :]
     judge(damaged)
+
+
+@pytest.mark.parametrize(
+    "inner", ["[" * 999 + "]" * 999, '"' + "[" * 5000 + '"', "[" + "[],{}," * 5000 + "0]", '"\\"' + "[" * 5000 + '"']
+)
+def test_brackets_are_counted_by_depth_and_not_in_strings(inner: str) -> None:
+    assert decode(f'{{"a":{inner}}}') == json.loads(f'{{"a":{inner}}}')
+
+
+@pytest.mark.parametrize("text", ['{"a":' + "[" * 1000 + "]" * 1000 + "}", '{"a":"\\\\",' + '"b":[' * 5000])
+def test_what_nests_too_deeply_is_refused_before_it_is_parsed(text: str) -> None:
+    with pytest.raises(PeerError, match="nested deeper than 1000 levels") as caught:
+        decode(text)
+    assert caught.value.code == PARSE_ERROR
