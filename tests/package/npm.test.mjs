@@ -128,6 +128,29 @@ describe("import", () => {
   });
 });
 
+describe("the command", () => {
+  it("runs where it was installed, from the package's own bundle", async () => {
+    const command = path.join(folder, "node_modules/.bin/sandport");
+    const { stdout: version } = await run(command, ["--version"], { cwd: folder });
+    assert.equal(version, "sandport 0.1.0\n");
+    const tools = write(
+      "tools.py",
+      `from fastmcp import FastMCP
+mcp = FastMCP("mine")
+
+@mcp.tool
+def add(a: int, b: int) -> int:
+    return a + b
+`,
+    );
+    const agent = path.join(ROOT, "examples/agent/agent.mjs");
+    const args = ["--tools", tools, "--prompt", 'call add {"a": 20, "b": 22}', "--", process.execPath, agent];
+    const { stdout, stderr } = await run(command, args, { cwd: folder, timeout: 180_000 });
+    assert.equal(stdout, "add says: 42\n");
+    assert.match(stderr, /Nothing isolates tools here/);
+  });
+});
+
 describe("types", () => {
   for (const [name, module_] of [
     ["bundler", "esnext"],
@@ -138,7 +161,9 @@ describe("types", () => {
         "typed.ts",
         `import { lend, memoryChannelPair, type TextChannel } from "sandport";
          import { createToolServer, defineTool, type ToolQuestion } from "sandport/tools";
+         import { createHostSandbox, type HostSandbox } from "sandport/node";
          import * as z from "zod";
+         export const python: () => HostSandbox = () => createHostSandbox({ timeLimit: 5 });
          const tool = defineTool({
            name: "double", description: "Doubles.", input: z.object({ n: z.number() }),
            run: ({ n }) => n * 2,
