@@ -26,10 +26,29 @@ if (!existsSync(path.join(dist, "runtime", "manifest.json"))) run("browser/build
 
 rmSync(out, { recursive: true, force: true });
 const runtime = ensureFolder(path.join(out, "assets", "runtime"));
-for (const project of ["tsconfig.json", "tsconfig.node.json"].map((name) => from(name)).filter(existsSync)) {
-  const place = project.endsWith("node.json") ? ["dist", "node"] : ["dist"];
-  const options = ["--composite", "false", "--incremental", "false", "--outDir", path.join(out, ...place)];
-  run(path.join(ROOT, "node_modules", "typescript", "bin", "tsc"), "-p", project, ...options);
+// One compilation: the projects of the sources are apart only for what their code may use, which `tsc -b` checks.
+const project = path.join(ensureFolder(path.join(ROOT, ".cache")), `tsconfig.package-${process.pid}.json`);
+writeFileSync(
+  project,
+  JSON.stringify({
+    extends: path.join(ROOT, "tsconfig.base.json"),
+    compilerOptions: {
+      rootDir: from("src"),
+      outDir: path.join(out, "dist"),
+      composite: false,
+      declaration: true,
+      inlineSources: true,
+      rewriteRelativeImportExtensions: true,
+      noCheck: true,
+      types: ["node"],
+    },
+    include: [from("src")],
+  }),
+);
+try {
+  run(path.join(ROOT, "node_modules", "typescript", "bin", "tsc"), "-p", project);
+} finally {
+  rmSync(project);
 }
 
 // Source maps hold their sources; the compiler's way to them leads through this machine's folders.
