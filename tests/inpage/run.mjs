@@ -92,6 +92,10 @@ async function runOn(engine, host, { server, base, page, inlineFrame }) {
       report(where, { name: "the site is kept for use without a network", ok: kept });
       if (kept) server.close();
     }
+    if (inlineFrame) {
+      const raw = server.requests.filter((request) => /^GET \S+\.(?:zip|bin|wasm) /.test(request));
+      report(where, { name: "a host that does not compress sends compressed files", ok: raw.length === 0 });
+    }
     const again = performance.now();
     const detail = await browser.call(page, "afterReload", settings);
     report(where, {

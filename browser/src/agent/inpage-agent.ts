@@ -227,16 +227,18 @@ export class InPageAgent {
       this.#options.onProgress?.({ stage: "fetch", fraction: part, detail });
     tell(0, "");
     const folder = `${this.#base}agent/`;
+    const packed = this.#options.inlineFrame ?? false;
     const manifest = readManifest(await fetchJson(`${folder}manifest.json`, signal));
     // The sandbox has most of it already: what is fetched twice comes from the browser's cache.
     const [runtime, core, extra, image] = await Promise.all([
       loadAssets(`${this.#base}runtime/`, (part, detail) => tell(part * 0.7, detail), signal, {
         withImage: false,
+        packed,
       }),
-      fetchFile(folder, manifest.core, signal),
-      fetchFile(folder, manifest.extra, signal),
+      fetchFile(folder, manifest.core, signal, packed),
+      fetchFile(folder, manifest.extra, signal, packed),
       // It only makes the start quicker.
-      manifest.image ? fetchFile(folder, manifest.image, signal).catch(() => undefined) : undefined,
+      manifest.image ? fetchFile(folder, manifest.image, signal, packed).catch(() => undefined) : undefined,
     ]);
     tell(1, "");
     const files = Object.fromEntries(runtime.files) as unknown as BootParcel;

@@ -8,7 +8,7 @@
 
 const CACHE = "sandport-site-1";
 /** A hash in a file's name, as the bundle's and the page's builds write it. */
-const HASHED = /\.[0-9a-f]{10}\.\w+$|-[\w-]{8}\.(?:js|css|woff2|svg)$/;
+const HASHED = /\.[0-9a-f]{10}(?:\.\w+){1,2}$|-[\w-]{8}\.(?:js|css|woff2|svg)$/;
 
 interface Waiting extends Event {
   waitUntil(work: Promise<unknown>): void;

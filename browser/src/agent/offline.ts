@@ -33,12 +33,12 @@ export async function keepOffline(base: string | URL = document.baseURI): Promis
   }
 }
 
-/** Addresses of all files that a folder's manifest names. */
+/** Addresses of all files that a folder's manifest names, and of their compressed siblings. */
 async function filesOf(folder: string): Promise<string[]> {
   const manifest = (await (await fetch(`${folder}manifest.json`)).json()) as {
     files: Record<string, { name: string }>;
   };
-  return Object.values(manifest.files).map(({ name }) => folder + name);
+  return Object.values(manifest.files).flatMap(({ name }) => [folder + name, `${folder}${name}.gz`]);
 }
 
 /** Takes back what {@link keepOffline} did: a gateway's page must come from the gateway. */

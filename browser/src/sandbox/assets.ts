@@ -51,6 +51,8 @@ export class AssetError extends Error {
 }
 
 const BUILD = "Build the bundle (./build.sh build) and serve the whole dist folder.";
+/** Bytes below which the build writes no compressed sibling. */
+const MIN_PACKED = 2048;
 const ROLES = [
   "pyodide",
   "asm",
@@ -68,6 +70,8 @@ export interface LoadOptions {
   readonly withImage?: boolean;
   /** Where files are kept between visits. */
   readonly store?: FileStore | undefined;
+  /** Take the compressed files and unpack them here, for hosts that do not compress. Default false. */
+  readonly packed?: boolean;
 }
 
 /**
@@ -80,7 +84,7 @@ export async function loadAssets(
   base: string,
   onProgress: (fraction: number, file: string) => void,
   signal: AbortSignal,
-  { withImage = true, store }: LoadOptions = {},
+  { withImage = true, store, packed = false }: LoadOptions = {},
 ): Promise<Assets> {
   const manifest = readManifest(await fetchJson(`${base}manifest.json`, signal));
   const wanted = (Object.entries(manifest.files) as [AssetRole, ManifestFile][]).filter(
@@ -93,7 +97,10 @@ export async function loadAssets(
   await Promise.all(
     wanted.map(async ([role, file]) => {
       try {
-        files.set(role, (await store?.get(file.name, file.size)) ?? (await fetchFile(base, file, signal)));
+        files.set(
+          role,
+          (await store?.get(file.name, file.size)) ?? (await fetchFile(base, file, signal, packed)),
+        );
         done += file.size;
         onProgress(done / total, file.name);
       } catch (error) {
@@ -174,9 +181,17 @@ export function readManifest(value: unknown): Manifest {
 }
 
 /** Fetches a file of a manifest.
+ * @param packed take the compressed file beside it and unpack it here, for hosts that do not compress.
  * @throws {AssetError} it is not there, or is not what the manifest says.
  */
-export async function fetchFile(base: string, file: ManifestFile, signal: AbortSignal): Promise<ArrayBuffer> {
+export async function fetchFile(
+  base: string,
+  file: ManifestFile,
+  signal: AbortSignal,
+  packed = false,
+): Promise<ArrayBuffer> {
+  const unpacked = packed && file.size >= MIN_PACKED ? await fetchPacked(base, file, signal) : undefined;
+  if (unpacked) return unpacked;
   let response: Response;
   let bytes: ArrayBuffer;
   try {
@@ -197,6 +212,25 @@ export async function fetchFile(base: string, file: ManifestFile, signal: AbortS
     );
   }
   return bytes;
+}
+
+/** The file, from its .gz sibling; undefined where a host lacks it, or unpacks it by itself. */
+async function fetchPacked(
+  base: string,
+  file: ManifestFile,
+  signal: AbortSignal,
+): Promise<ArrayBuffer | undefined> {
+  try {
+    const response = await fetch(`${base}${file.name}.gz`, { signal });
+    if (!response.ok || !response.body) return undefined;
+    const bytes = await new Response(
+      response.body.pipeThrough(new DecompressionStream("gzip")),
+    ).arrayBuffer();
+    return (await isWhole(bytes, file)) ? bytes : undefined;
+  } catch (error) {
+    if (signal.aborted) throw error;
+    return undefined;
+  }
 }
 
 /**

@@ -34,7 +34,11 @@ export function frameGround(options: FrameOptions): Ground {
   const base = address.endsWith("/") ? address : `${address}/`;
   return {
     load: async (onProgress, signal) =>
-      loadAssets(`${base}runtime/`, onProgress, signal, { store: await openStore() }),
+      loadAssets(`${base}runtime/`, onProgress, signal, {
+        store: await openStore(),
+        // A host that sends no headers may not compress either.
+        packed: options.inlineFrame ?? false,
+      }),
     launch: (handOver, handlers, signal) =>
       Instance.launch(
         {
