@@ -136,6 +136,29 @@ for (const host of Object.keys(HOSTS)) {
   });
 }
 
+describe("the command in Deno and Bun", () => {
+  for (const [host, notice] of [
+    ["deno", /Tools have no Deno permissions/],
+    ["bun", /Nothing isolates tools here/],
+  ]) {
+    it(host, { skip: !existsSync(HOSTS[host][0]) && `${host} is not installed` }, async () => {
+      const [command, ...args] = HOSTS[host];
+      const { stdout, stderr } = await run(
+        command,
+        [
+          ...[...args, path.join(PACKAGE, "bin/sandport.mjs")],
+          ...["--tools", path.join(ROOT, "examples/04-terminal/tools.py")],
+          ...["--prompt", 'call summary {"numbers": [1, 2, 3]}'],
+          ...["--", process.execPath, path.join(ROOT, "examples/agent/agent.mjs")],
+        ],
+        { cwd: ROOT, timeout: 120_000 },
+      );
+      assert.match(stdout, /^summary says: \{"mean":2/);
+      assert.match(stderr, notice);
+    });
+  }
+});
+
 describe("deno, when trusted", { skip: !existsSync(HOSTS.deno[0]) && "deno is not installed" }, () => {
   it("gives tools the permissions of the process", async () => {
     const way = "read a file (node:fs)";
