@@ -4,7 +4,12 @@
  * Invariant: each check says what it saw when it fails. Nothing sleeps: each waits for an answer or an update.
  */
 
-import { createInPageAgent, type InPageAgent, keepOffline } from "../../browser/src/agent/index.ts";
+import {
+  type AgentProgress,
+  createInPageAgent,
+  type InPageAgent,
+  keepOffline,
+} from "../../browser/src/agent/index.ts";
 import { createSandbox, Port, type Sandbox } from "../../browser/src/index.ts";
 import { Client, RpcError } from "./client.ts";
 
@@ -73,10 +78,13 @@ async function connect(agent: InPageAgent, sandbox: Sandbox, traffic: string[]) 
   return { port, client };
 }
 
-async function makeWorld(settings: Settings): Promise<World> {
+async function makeWorld(
+  settings: Settings,
+  onProgress: (progress: AgentProgress) => void = () => {},
+): Promise<World> {
   const { base, inlineFrame } = settings;
   const sandbox = createSandbox({ base, inlineFrame, timeLimit: null });
-  const agent = createInPageAgent({ base, inlineFrame });
+  const agent = createInPageAgent({ base, inlineFrame, onProgress });
   await sandbox.ready;
   await sandbox.loadTools("probe", TOOLS);
   const began = performance.now();
@@ -398,4 +406,16 @@ async function prepareOffline(settings: Settings): Promise<boolean> {
   return keepOffline(new URL(settings.base, location.href));
 }
 
-Object.assign(globalThis, { run, afterReload, prepareOffline });
+/** With an image that cannot be used: the agent starts without it and answers. Returns what was said about it. */
+async function withBadImage(settings: Settings): Promise<string> {
+  const said: string[] = [];
+  const world = await makeWorld(settings, ({ detail }) => said.push(detail ?? ""));
+  const id = await session(world);
+  await world.client.prompt(id, 'Call add with {"a": 20, "b": 22}');
+  check(world.client.said.includes("42"), world.client.said);
+  const why = said.find((detail) => detail.includes("cannot be used"));
+  check(why, "the image was used");
+  return why;
+}
+
+Object.assign(globalThis, { run, afterReload, prepareOffline, withBadImage });

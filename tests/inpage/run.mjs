@@ -6,7 +6,8 @@
  * last `N passed, N failed`. Exits with 1 when something failed.
  */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -65,12 +66,43 @@ try {
   );
   for (const engine of positionals.length > 0 ? positionals : Object.keys(ENGINES)) {
     for (const [host, start] of Object.entries(HOSTS)) await runOn(engine, host, await start());
+    await runOnBadImage(engine);
   }
 } finally {
   rmSync(pages, { recursive: true });
 }
 console.log(`${passed} passed, ${failed} failed`);
 process.exit(failed > 0 ? 1 : 0);
+
+/** A bundle whose agent has an image that is what the manifest says, and none. */
+async function runOnBadImage(engine) {
+  const copy = mkdtempSync(path.join(tmpdir(), "sandport-inpage-dist-"));
+  const server = await plainServer(copy, { below: "/site/", extra: { "/test/": pages } });
+  let browser;
+  const began = performance.now();
+  const result = { name: "an image that cannot be used costs time only", ok: false };
+  try {
+    cpSync(dist, copy, { recursive: true, filter: (file) => !file.endsWith(".br") });
+    const file = path.join(copy, "agent", "manifest.json");
+    const manifest = JSON.parse(readFileSync(file, "utf8"));
+    const junk = Buffer.alloc(4096, 7);
+    const sha256 = createHash("sha256").update(junk).digest("hex");
+    manifest.files.image = { name: "image.0000000000.bin", size: junk.length, sha256 };
+    writeFileSync(path.join(copy, "agent", manifest.files.image.name), junk);
+    writeFileSync(file, JSON.stringify(manifest));
+    browser = await ENGINES[engine]();
+    const settings = { base: server.address, inlineFrame: true };
+    result.detail = await browser.call(`${server.origin}/test/page.html`, "withBadImage", settings);
+    result.ok = true;
+  } catch (error) {
+    result.detail = String(error.message).slice(0, 2000);
+  } finally {
+    await browser?.close();
+    server.close();
+    rmSync(copy, { recursive: true });
+  }
+  report(engine, { ...result, ms: performance.now() - began });
+}
 
 async function runOn(engine, host, { server, base, page, inlineFrame }) {
   const where = `${engine}, ${host}`;
