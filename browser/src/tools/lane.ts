@@ -73,7 +73,7 @@ export class ToolLane {
   readonly #servers = new Set<string>();
   readonly #connections = new Map<string, Connection>();
   readonly #stateless = new Map<string, Connection>();
-  /** By outer id text. */
+  /** By {@link keyOf} of the outer id. */
   readonly #open = new Map<string, Open>();
   /** Requests of the server to the agent, by outer id. */
   readonly #reverse = new Map<string, { readonly connection: Connection; readonly inner: RequestId }>();
@@ -151,7 +151,7 @@ export class ToolLane {
   #lane(id: string | undefined, method: string, message: JsonObject): void {
     try {
       if (!LANE_METHODS.has(method)) throw new PeerError(-32601, `Method not found: ${method}`);
-      if (id !== undefined && this.#open.has(id)) {
+      if (id !== undefined && this.#open.has(keyOf(id))) {
         throw new PeerError(INVALID_REQUEST, "Invalid request: the id is open already");
       }
       const params = Object.hasOwn(message, "params") ? message["params"] : {};
@@ -255,7 +255,7 @@ export class ToolLane {
 
   #cancel(params: string): void {
     const id = params.startsWith("{") ? memberText(params, "requestId") : undefined;
-    const request = id === undefined ? undefined : this.#open.get(id);
+    const request = id === undefined ? undefined : this.#open.get(keyOf(id));
     if (!request) return;
     const { connection, inner } = request;
     this.#finish(request);
@@ -335,12 +335,12 @@ export class ToolLane {
 
   #begin(connection: Connection, id: string, inner: RequestId): void {
     const request: Open = { id, connection, inner };
-    this.#open.set(id, request);
+    this.#open.set(keyOf(id), request);
     connection.open.set(inner, request);
   }
 
   #finish({ id, connection, inner }: Open): void {
-    this.#open.delete(id);
+    this.#open.delete(keyOf(id));
     connection.open.delete(inner);
     connection.pipe.hints.delete(inner);
   }
@@ -387,6 +387,11 @@ export class ToolLane {
       if (!(error instanceof ChannelClosedError)) throw error;
     }
   }
+}
+
+/** One key for all spellings of a string id; numbers keep theirs, for JavaScript would round the long ones. */
+function keyOf(id: string): string {
+  return id.startsWith('"') ? JSON.stringify(JSON.parse(id)) : id;
 }
 
 /** The binding's own check of a stateless request (`@agentclientprotocol/sdk` 2.4.0 `dist/mcp/core.js`). */
