@@ -188,7 +188,8 @@ async function converse(
       else terminal.close();
     });
     for (;;) {
-      const text = await terminal.ask(terminal.style("bold", "\nyou › "));
+      terminal.note("");
+      const text = await terminal.ask(terminal.style("bold", "you › "));
       if (text === undefined) return 0;
       if (text.trim() === "") continue;
       running = true;

@@ -67,7 +67,11 @@ export class Terminal {
   async ask(prompt: string, signal?: AbortSignal): Promise<string | undefined> {
     this.#endLine();
     this.#listen();
-    if (this.#interactive) process.stderr.write(prompt);
+    if (this.#interactive) {
+      // readline draws the line anew while it is edited, and has to know what stands before it.
+      this.#lines?.setPrompt(prompt);
+      this.#lines?.prompt();
+    }
     while (this.#queue.length === 0 && !this.#ended && !signal?.aborted) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
