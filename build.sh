@@ -74,6 +74,13 @@ setup_node() {
   stamp npm package-lock.json
 }
 
+setup_hosts() {
+  [ -d tests/hosts/node_modules ] && ! changed hosts tests/hosts/package-lock.json && return
+  say "Installing Deno and Bun for the tests"
+  npm ci --prefix tests/hosts --no-audit --no-fund --loglevel=error >&2
+  stamp hosts tests/hosts/package-lock.json
+}
+
 # apt PACKAGE...: install Debian packages where that is possible, else say how.
 apt() {
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -149,6 +156,7 @@ run_tests() {
   setup_node
   setup_chromium
   setup_engines
+  setup_hosts
   step "lint (Python)" .venv/bin/ruff check .
   step "format (Python)" .venv/bin/ruff format --check .
   step "types (Python)" .venv/bin/mypy
@@ -166,8 +174,10 @@ run_tests() {
   step "three engines" node tests/engines/run.mjs
   step "whole path in Chromium" npx playwright test --config tests/e2e/playwright.config.ts
   step "agent in the page" node tests/inpage/run.mjs
-  step "npm package" node --test tests/package/
-  step "wheel" $PYTHON -m pytest tests/package
+  step "packages (npm)" node --test tests/package/npm.test.mjs
+  step "hosts: Node, Deno, Bun" node --test tests/hosts/hosts.test.mjs tests/hosts/cli.test.mjs
+  step "examples" node --test tests/examples/examples.test.mjs
+  step "wheel, and examples in Python" $PYTHON -m pytest tests/package tests/examples
   step "peers, the newest of each family" $PYTHON -m tests.peers --quick
   step "check" node tests/check/check.mjs
   local name
