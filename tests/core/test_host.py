@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
@@ -771,13 +772,14 @@ async def test_s13_e02_a_tool_that_raises(dialect: str) -> None:
         assert "TypeError" in texts["wrong"]
         assert "KeyError: 'k'" in texts["missing"]
         assert "ImportError" in texts["machine"]
-        assert "(__init__.py)" in texts["machine"]
+        assert f"({PurePath(json.__file__).name})" in texts["machine"]
         assert "/workspace/a.csv" in texts["data"]
-        assert not any(sys.prefix in text or "Traceback" in text for text in texts.values())
+        machine = str(PurePath(json.__file__).parent)
+        assert not any(machine in text or "Traceback" in text for text in texts.values())
 
 
 def test_e02_redaction_keeps_the_tools_own_paths() -> None:
-    assert redact(f"at {json.__file__}, line 3") == "at __init__.py, line 3"
+    assert redact(f"at {json.__file__}, line 3") == f"at {PurePath(json.__file__).name}, line 3"
     assert redact("/workspace/a.py and C:\\x and /") == "/workspace/a.py and C:\\x and /"
 
 
