@@ -526,6 +526,9 @@ async def test_x01_a_queued_call_that_is_cancelled_never_starts(dialect: str) ->
         assert gate.ran == ["wait", "wait"]
 
 
+@pytest.mark.skipif(
+    sys.platform == "emscripten", reason="the sandbox's FastMCP starts a tool in fewer steps than this takes"
+)
 async def test_x01_cancelled_before_its_task_ran() -> None:
     gate = Gate()
     async with agent_for(make_server(gate=gate), "stateless") as (agent, _):
