@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from sandport import Port, ToolHost, memory_channel_pair
 from sandport.errors import ChannelClosed, PeerError
@@ -24,6 +25,17 @@ START = 90
 """Seconds for the first answer: agentpool's imports are slow on a busy machine."""
 
 
+def agentpool_env(home: Path) -> dict[str, str]:
+    """Environment for an agentpool that keeps its history and logs below `home`, else as a person's would run.
+
+    Without the variable that pytest sets: agentpool would take it for a reason to keep its history in memory.
+    """
+    if not AGENTPOOL.exists():
+        pytest.fail(f"{AGENTPOOL.relative_to(ROOT)} is missing: `./build.sh test` sets it up, then runs this")
+    folders = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("DATA", "STATE", "CACHE", "CONFIG")}
+    return {"HOME": str(home), **folders, "LOGFIRE_IGNORE_NO_CONFIG": "1", "PYTEST_CURRENT_TEST": ""}
+
+
 class StdioChannel:
     """An agent process as a `Channel`, keeping what passed."""
 
@@ -32,6 +44,7 @@ class StdioChannel:
         self._lines = agent.receive()
         self.sent: list[str] = []
         self.received: list[str] = []
+        self._grew = anyio.Event()
 
     async def send(self, text: str) -> None:
         self.sent.append(text)
@@ -45,8 +58,16 @@ class StdioChannel:
             assert isinstance(event, Line)
             text = event.data.decode()
             self.received.append(text)
+            self._grew.set()
+            self._grew = anyio.Event()
             return text
         raise ChannelClosed("the agent is gone")
+
+    async def wait_received(self, arrived: Callable[[], bool]) -> None:
+        """Wait until what came from the agent makes this true."""
+        with anyio.fail_after(30):
+            while not arrived():
+                await self._grew.wait()
 
     async def aclose(self) -> None:
         """The process ends with its context."""
@@ -168,7 +189,7 @@ async def run_client(
     spec = AgentSpec(
         "agentpool",
         [str(AGENTPOOL), "agentpool", "serve-acp", *arguments],
-        {"HOME": str(home), "LOGFIRE_IGNORE_NO_CONFIG": "1", **(env or {})},
+        {**agentpool_env(home), **(env or {})},
         home,
     )
     async with (

@@ -6,14 +6,16 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 from fastmcp import Context, FastMCP
 from fastmcp.server.elicitation import AcceptedElicitation
 from mcp.types import SamplingMessage, TextContent
@@ -21,12 +23,11 @@ from mcp.types import SamplingMessage, TextContent
 from sandport import memory_channel_pair
 from sandport.errors import ChannelClosed, PeerError
 
-from .acp_client import AGENTPOOL, Client, Turn, run_client
+from .acp_client import Client, Turn, run_client
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(not AGENTPOOL.exists(), reason="needs .venv-agentpool"),
 ]
 
 BIG = 1915883588174806058
@@ -158,6 +159,16 @@ def seen(turn: Turn) -> list[str]:
     return list(dict.fromkeys(turn.text.rpartition("I see: ")[2].split(" | ")))
 
 
+async def exit_status(client: Client, how: Literal["eof", "sigterm"]) -> int:
+    """End the process in one of the two ways a client has, and wait for it."""
+    if how == "eof":
+        await client.process._stdin.aclose()
+    else:
+        os.kill(client.process.pid, signal.SIGTERM)
+    with anyio.fail_after(12):
+        return await client.process._process.wait()
+
+
 class TestStart:
     async def test_capability(self, client: Client) -> None:
         capabilities = client.hello["agentCapabilities"]  # type: ignore[attr-defined]
@@ -264,22 +275,25 @@ class TestTools:
 
     async def test_added_and_removed_tools_are_seen(self, client: Client, page: Page) -> None:
         session = await client.open("page")
+        connection = client.lane("tools/list")[-1]["params"]["connectionId"]
         assert "`fresh`" not in (await client.prompt(session, "Which tools are there?")).text
-        listed = len(client.lane("tools/list"))
+
+        def lists() -> int:
+            return sum(m["params"]["connectionId"] == connection for m in client.lane("tools/list"))
+
+        async def tell() -> None:
+            before = lists()
+            await client.host.list_changed("page")
+            await client.channel.wait_received(lambda: lists() > before)
 
         @page.server.tool
         def fresh() -> str:
             return "new"
 
-        await client.host.list_changed("page")
-        with anyio.fail_after(10):
-            while len(client.lane("tools/list")) == listed:
-                await anyio.wait_all_tasks_blocked()
+        await tell()
         assert shown((await client.prompt(session, "Call fresh")).text) == "new"
-        page.server.remove_tool("fresh") if hasattr(
-            page.server, "remove_tool"
-        ) else page.server.local_provider.remove_tool("fresh")
-        await client.host.list_changed("page")
+        page.server.local_provider.remove_tool("fresh")
+        await tell()
         assert "no tool" in (await client.prompt(session, "Call fresh")).text
 
     async def test_prompts_become_commands(self, client: Client) -> None:
@@ -369,9 +383,12 @@ class TestCancel:
         one, two = await client.open("page"), await client.open("page")
         page.started, page.ended = anyio.Event(), anyio.Event()
         turns: dict[str, Any] = {}
+        two_ended = anyio.Event()
 
         async def run(session: str, text: str) -> None:
             turns[session] = await client.prompt(session, text)
+            if session == two:
+                two_ended.set()
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, one, "Call hang")
@@ -380,8 +397,7 @@ class TestCancel:
             await anyio.wait_all_tasks_blocked()
             await client.peer.notify("session/cancel", {"sessionId": two})
             with anyio.fail_after(10):
-                while two not in turns:
-                    await anyio.wait_all_tasks_blocked()
+                await two_ended.wait()
             assert turns[two].stop_reason == "cancelled"
             assert not page.ended.is_set()
             await client.peer.notify("session/cancel", {"sessionId": one})
@@ -423,6 +439,12 @@ class TestSessions:
             assert page.ended.is_set()
         assert shown((await client.prompt(session, 'Call echo with {"value": "again"}')).text) == "again"
 
+    @pytest.mark.parametrize("method", ["session/load", "session/resume"])
+    async def test_unknown_session(self, client: Client, method: str) -> None:
+        with pytest.raises(PeerError, match="history has no session ses_gone") as info:
+            await client.open("page", method=method, sessionId="ses_gone")
+        assert info.value.code == -32002
+
     async def test_fork(self, client: Client) -> None:
         session = await client.open("page")
         fork = await client.request(
@@ -437,6 +459,21 @@ class TestSessions:
             await client.request("mcp/message", {"connectionId": "nope", "method": "ping"})
         assert info.value.code == -32602
 
+    async def test_dead_page_does_not_hold_the_session_up(self, client: Client) -> None:
+        dead, _nobody = memory_channel_pair()
+        client.port.attach("dead", dead, "sp9.")
+        client.port.core.declare("dead", "dead-id")
+        entry = {"type": "acp", "name": "ghost", "id": "dead-id", "serverId": "dead-id"}
+        with anyio.fail_after(10):
+            result = await client.request("session/new", {"cwd": "/tmp", "mcpServers": [entry]})
+        (report,) = result["_meta"]["sandport"]["mcpServers"]
+        assert report["status"] == "failed"
+        assert "time" in report["reason"]
+        turn = await client.prompt(result["sessionId"], "help")
+        assert "**ghost**" in turn.text  # the person is told as well
+        assert "**ghost**" not in (await client.prompt(result["sessionId"], "help")).text
+        await client.port.detach("dead", "the test is over")
+
     async def test_many_rounds_leave_no_server_behind(self, client: Client) -> None:
         for _ in range(int(os.environ.get("SANDPORT_ROUNDS", "10"))):
             session = await client.open("page", "other")
@@ -446,24 +483,8 @@ class TestSessions:
         assert client.port.core.open_requests == 0
 
 
-class TestEdges:
-    """Each in a process of its own."""
-
-    async def test_dead_page_does_not_hold_the_session_up(self, home: Path) -> None:
-        async with run_client({}, home=home) as client:
-            await client.initialize()
-            dead, _nobody = memory_channel_pair()
-            client.port.attach("dead", dead, "sp9.")
-            client.port.core.declare("dead", "dead-id")
-            entry = {"type": "acp", "name": "ghost", "id": "dead-id", "serverId": "dead-id"}
-            with anyio.fail_after(10):
-                result = await client.request("session/new", {"cwd": "/tmp", "mcpServers": [entry]})
-            (report,) = result["_meta"]["sandport"]["mcpServers"]
-            assert report["status"] == "failed"
-            assert "time" in report["reason"]
-            turn = await client.prompt(result["sessionId"], "help")
-            assert "**ghost**" in turn.text  # the person is told as well
-            assert "**ghost**" not in (await client.prompt(result["sessionId"], "help")).text
+class TestProcesses:
+    """Each in a process of its own, because it is configured otherwise or ends."""
 
     async def test_switched_off(self, home: Path, page: Page) -> None:
         async with run_client({"page": page.server}, ["--demo", "--no-mcp-over-acp"], home=home) as client:
@@ -477,21 +498,6 @@ class TestEdges:
             with pytest.raises(PeerError) as info:
                 await client.request("mcp/message", {"connectionId": "x", "method": "ping"})
             assert info.value.code == -32601
-
-    @pytest.mark.parametrize("how", ["eof", "sigterm"])
-    async def test_the_process_ends_and_says_good_bye(self, home: Path, page: Page, how: str) -> None:
-        async with run_client({"page": page.server}, home=home) as client:
-            await client.initialize()
-            await client.open("page")
-            if how == "eof":
-                await client.process._stdin.aclose()
-            else:
-                os.kill(client.process.pid, signal.SIGTERM)
-            with anyio.fail_after(12):
-                status = await client.process._process.wait()
-            assert status == 0
-            if how == "sigterm":
-                assert any(m.get("method") == "mcp/disconnect" for m in client.channel.messages())
 
     async def test_eof_in_the_middle_of_a_call(self, home: Path, page: Page) -> None:
         page.started = anyio.Event()
@@ -508,44 +514,56 @@ class TestEdges:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(prompt)
                 await page.started.wait()
-                await client.process._stdin.aclose()
-                with anyio.fail_after(12):
-                    assert await client.process._process.wait() == 0
+                assert await exit_status(client, "eof") == 0
 
-    async def test_conversations_are_apart(self, tmp_path: Path) -> None:
-        home = tmp_path  # with its own history: agentpool's processes share one file below HOME
+    async def test_conversations_are_apart_and_survive_a_restart(self, tmp_path: Path) -> None:
         config = tmp_path / "agents.yml"
         config.write_text(
             "agents:\n  memory:\n    type: native\n    model: {type: import, model: memory_model.MODEL}\n",
             encoding="utf-8",
         )
-        models = {"PYTHONPATH": str(Path(__file__).parent / "agents")}
-        arguments = [str(config), "--agent", "memory"]
-        async with run_client({}, arguments, home=home, env=models) as client:
-            await client.initialize()
-            one, two = await client.open(), await client.open()
-            assert seen(await client.prompt(one, "apple")) == ["apple"]
-            assert seen(await client.prompt(two, "pear")) == ["pear"]
-            assert seen(await client.prompt(one, "plum")) == ["apple", "plum"]
-
-    async def test_a_session_survives_a_restart(self, tmp_path: Path) -> None:
-        config = tmp_path / "agents.yml"
-        config.write_text(
-            "agents:\n  memory:\n    type: native\n    model: {type: import, model: memory_model.MODEL}\n",
-            encoding="utf-8",
-        )
-        models = {"PYTHONPATH": str(Path(__file__).parent / "agents")}
-        arguments = [str(config), "--agent", "memory"]
-        async with run_client({}, arguments, home=tmp_path, env=models) as client:
-            await client.initialize()
-            session = await client.open()
-            assert seen(await client.prompt(session, "apple")) == ["apple"]
         page = make_page()
-        async with run_client({"page": page.server}, arguments, home=tmp_path, env=models) as client:
+
+        def start() -> contextlib.AbstractAsyncContextManager[Client]:
+            models = {"PYTHONPATH": str(Path(__file__).parent / "agents")}
+            servers = {"page": page.server, "other": page.other}
+            return run_client(servers, [str(config), "--agent", "memory"], home=tmp_path, env=models)
+
+        async with start() as client:
             await client.initialize()
-            await client.open("page", method="session/load", sessionId=session)
-            assert seen(await client.prompt(session, "fig")) == ["apple", "fig"]
-            assert client.lane("tools/list")
+            one, two, bad = await client.open("page"), await client.open("page"), await client.open()
+            assert seen(await client.prompt(one, "echo apple")) == ["echo apple", "echo gave apple"]
+            assert seen(await client.prompt(two, "pear")) == ["pear"]
+            assert seen(await client.prompt(one, "plum")) == ["echo apple", "echo gave apple", "plum"]
+            assert seen(await client.prompt(bad, "quince")) == ["quince"]
+            assert await exit_status(client, "eof") == 0
+
+        with contextlib.closing(sqlite3.connect(tmp_path / "data" / "agentpool" / "history.db")) as history, history:
+            spoilt = history.execute("UPDATE message SET messages = '[{}]' WHERE session_id = ?", [bad])
+            assert spoilt.rowcount == 1
+
+        async with start() as client:
+            await client.initialize()
+            await client.open("other", method="session/load", sessionId=one)
+            replayed = [
+                (u["sessionUpdate"], u["content"]["text"])
+                for u in client.updates[one]
+                if u["sessionUpdate"] in ("user_message_chunk", "agent_message_chunk")
+            ]
+            assert ("user_message_chunk", "echo apple") in replayed
+            assert ("agent_message_chunk", "I see: echo apple | echo gave apple") in replayed
+            assert ("user_message_chunk", "plum") in replayed
+            await client.open("page", method="session/resume", sessionId=two)
+            assert seen(await client.prompt(one, "echo fig")) == [
+                "echo apple", "echo gave apple", "plum", "echo fig", "echo gave other fig",
+            ]  # fmt: skip
+            assert seen(await client.prompt(two, "echo nut")) == ["pear", "echo nut", "echo gave nut"]
+            with pytest.raises(PeerError, match="could not load session"):
+                await client.open("page", method="session/load", sessionId=bad)
+            assert await exit_status(client, "sigterm") == 0
+            await client.channel.wait_received(
+                lambda: sum(m.get("method") == "mcp/disconnect" for m in client.channel.messages()) == 2
+            )
 
     async def test_other_servers_work_beside(self, home: Path, page: Page, tmp_path: Path) -> None:
         async with (
@@ -568,21 +586,15 @@ class TestEdges:
             assert shown((await client.prompt(session, 'Call echo with {"value": "page"}')).text) == "page"
 
 
-def other_server(kind: str) -> Any:
-    from contextlib import asynccontextmanager
-
-    from anyio.streams.buffered import BufferedByteReceiveStream
-
-    @asynccontextmanager
-    async def run() -> AsyncIterator[str]:
-        script = str(Path(__file__).parent / "agents" / "mcp_server.py")
-        async with await anyio.open_process([sys.executable, script, kind], stderr=None) as process:
-            assert process.stdout is not None
-            with anyio.fail_after(30):
-                url = (await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 200)).decode()
-            try:
-                yield url
-            finally:
-                process.terminate()
-
-    return run()
+@contextlib.asynccontextmanager
+async def other_server(kind: str) -> AsyncIterator[str]:
+    """An MCP server over HTTP in a process of its own; its URL."""
+    script = str(Path(__file__).parent / "agents" / "mcp_server.py")
+    async with await anyio.open_process([sys.executable, script, kind], stderr=None) as process:
+        assert process.stdout is not None
+        with anyio.fail_after(60):
+            url = (await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 200)).decode()
+        try:
+            yield url
+        finally:
+            process.terminate()

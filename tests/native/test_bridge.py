@@ -19,7 +19,7 @@ from sandport.rpc import Peer
 from sandport_native.bridge.conductor import open_bridge
 from sandport_native.process import AgentSpec, open_agent
 
-from .acp_client import AGENTPOOL, ROOT, START, Client, StdioChannel
+from .acp_client import AGENTPOOL, ROOT, START, Client, StdioChannel, agentpool_env
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
 
@@ -172,7 +172,7 @@ async def page(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: st
     agent_bin = AGENTPOOL.with_name("agentpool")
     config = ROOT / "native" / "sandport_native" / "demo" / "agents.yml"
     command = [str(agent_bin), "serve-acp", str(config), "--agent", "demo"]
-    spec = AgentSpec("stock", command, {"HOME": str(tmp_path), "LOGFIRE_IGNORE_NO_CONFIG": "1"}, tmp_path)
+    spec = AgentSpec("stock", command, agentpool_env(tmp_path), tmp_path)
     async with ToolHost() as host, open_agent(spec) as process, anyio.create_task_group() as tasks:
         host.mount(server, "page")
         outer, inner = memory_channel_pair()
@@ -211,7 +211,6 @@ async def page(request: pytest.FixtureRequest, tmp_path: Path, anyio_backend: st
             tasks.cancel_scope.cancel()
 
 
-@pytest.mark.skipif(not AGENTPOOL.exists(), reason="needs .venv-agentpool")
 async def test_stock_agentpool_uses_the_page(page: Client) -> None:
     session = await page.open("page")
     assert "`echo` returned:\n\n```\nhi\n```" in (await page.prompt(session, 'Call echo with {"value": "hi"}')).text

@@ -8,7 +8,6 @@ a conversation of its own, although agentpool shares the object between sessions
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -85,7 +84,8 @@ class SandportAgent(AgentPoolACPAgent):
 
     async def shut_down(self) -> None:
         """Disconnect every server and close every session. The connection may already be gone."""
-        for task in list(self._turns.values()):
+        for session_id, task in self._turns.items():
+            self._cancelled.add(session_id)
             task.cancel()
         await self.servers.close()
         await self.session_manager.close_all_sessions()
@@ -172,7 +172,8 @@ class SandportAgent(AgentPoolACPAgent):
             # A client that came back: what runs for the old one waits for answers that will not come.
             await self._stop_turn(known)
             await self.servers.detach(known)
-        async with self._turn(known) if isinstance(known, str) else contextlib.nullcontext():
+            response = await self._bring_back(known, method, params)
+        else:
             response = await self._route(method, params)
         result = response.model_dump(by_alias=True, exclude_none=True) if isinstance(response, BaseModel) else response
         result = dict(result or {})
@@ -191,6 +192,23 @@ class SandportAgent(AgentPoolACPAgent):
         if failures and isinstance(session_id, str):
             self._notices[session_id] = failures
         return result
+
+    async def _bring_back(self, session_id: str, method: str, params: dict[str, Any]) -> Any:
+        """Load or resume: the session comes back with its history, or the answer is an error that says why.
+
+        agentpool would answer with success either way, and go on without the history.
+        """
+        sessions = self.session_manager
+        if sessions.get_session(session_id) is None and await sessions.storage.load_session(session_id) is None:
+            raise RequestError(-32002, f"agentpool's history has no session {session_id}", None)
+        async with self._turn(session_id):
+            with _whole_history(self.default_agent) as loads:
+                response = await self._route(method, params)
+        if sessions.get_session(session_id) is None or None in loads or not loads:
+            await self.close_session(CloseSessionRequest(session_id=session_id))
+            reason = f"agentpool could not load session {session_id} from its history; its log says why"
+            raise RequestError(-32603, reason, None)
+        return response
 
     async def _route(self, method: str, params: dict[str, Any]) -> Any:
         if method == "session/resume":
@@ -249,7 +267,9 @@ class SandportAgent(AgentPoolACPAgent):
         try:
             async with self._turn(session_id):
                 await self._tell_failures(session_id)
-                return await self._inner("session/prompt", params, False)
+                response = await self._inner("session/prompt", params, False)
+                # A tool that fails because the turn was cancelled can make agentpool end the turn in another way.
+                return {"stopReason": "cancelled"} if session_id in self._cancelled else response
         except asyncio.CancelledError:
             if session_id not in self._cancelled:
                 raise  # the connection ends
@@ -298,8 +318,7 @@ class SandportAgent(AgentPoolACPAgent):
             self._running = session_id
             try:
                 async with _finishing_streams(agent):
-                    with _whole_history(agent):
-                        yield
+                    yield
             finally:
                 self._running = None
                 self._conversations[session_id] = _Conversation(agent.conversation, agent.session_id)
@@ -307,20 +326,26 @@ class SandportAgent(AgentPoolACPAgent):
 
 
 @contextmanager
-def _whole_history(agent: BaseAgent[Any, Any]) -> Iterator[None]:
-    """Load histories as agentpool stored them: it leaves their messages as plain dicts, which fail in the next turn."""
+def _whole_history(agent: BaseAgent[Any, Any]) -> Iterator[list[Any]]:
+    """Load histories as messages; agentpool leaves them as the plain dicts it stored, which fail in the next turn.
+
+    Yields what each load came to: the session's data, or None for one that failed.
+    """
     original = agent.load_session
+    loads: list[Any] = []
 
     async def load_session(session_id: str) -> Any:
+        loads.append(None)
         loaded = await original(session_id)
         for message in agent.conversation.chat_messages:
             if any(isinstance(part, dict) for part in message.messages):
                 message.messages = ModelMessagesTypeAdapter.validate_python(message.messages)
+        loads[-1] = loaded
         return loaded
 
     agent.load_session = load_session  # type: ignore[method-assign]
     try:
-        yield
+        yield loads
     finally:
         del agent.load_session
 

@@ -51,6 +51,11 @@ _PLACES = (
     _Place("agentpool_server.acp_server.acp_agent", "AgentPoolACPAgent.resume_session", ("params",)),
     _Place("agentpool_server.acp_server.acp_agent", "AgentPoolACPAgent.close_session", ("params",)),
     _Place("agentpool_server.acp_server.session_manager", "ACPSessionManager.get_session", ("session_id",)),
+    _Place(
+        "agentpool_server.acp_server.session_manager",
+        "ACPSessionManager.resume_session",
+        names=("storage", "load_session"),
+    ),
     _Place("agentpool_server.acp_server.session_manager", "ACPSessionManager.close_all_sessions"),
     _Place("agentpool_server.acp_server.session", "ACPSession._register_mcp_prompts_as_commands"),
     _Place("agentpool_server.acp_server.session", "ACPSession.__post_init__", names=("requests", "notifications")),

@@ -1,28 +1,27 @@
-"""A model for agentpool tests that answers with every prompt it can see in its history."""
+"""A model for agentpool tests that tells what it can see of its history.
+
+It answers with every prompt and every tool result there, in order; a prompt `echo VALUE` makes it call that tool first.
+"""
 
 from collections.abc import AsyncIterator
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 
-def _seen(messages: list[ModelMessage]) -> str:
-    prompts = [
-        part.content if isinstance(part.content, str) else " ".join(map(str, part.content))
-        for message in messages
-        if isinstance(message, ModelRequest)
-        for part in message.parts
-        if isinstance(part, UserPromptPart)
-    ]
-    return "I see: " + " | ".join(prompts)
+async def _stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+    seen: list[str] = []
+    for message in messages:
+        for part in message.parts if isinstance(message, ModelRequest) else ():
+            if isinstance(part, UserPromptPart):
+                seen.append(part.content if isinstance(part.content, str) else " ".join(map(str, part.content)))
+            elif isinstance(part, ToolReturnPart):
+                seen.append(f"{part.tool_name} gave {part.content}")
+    verb, _, value = seen[-1].partition(" ")
+    if verb == "echo" and not value.startswith("gave "):
+        yield {0: DeltaToolCall("echo", f'{{"value": "{value}"}}', tool_call_id=f"call-{len(messages)}")}
+    else:
+        yield "I see: " + " | ".join(seen)
 
 
-async def _respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    return ModelResponse(parts=[TextPart(_seen(messages))])
-
-
-async def _stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
-    yield _seen(messages)
-
-
-MODEL = FunctionModel(_respond, stream_function=_stream)
+MODEL = FunctionModel(stream_function=_stream)
