@@ -12,7 +12,8 @@ usage() {
 usage: ./build.sh COMMAND [options]
 
   run [options]     build, then serve the page with the demo agent and open it (options: see `run --help`)
-  check             build, then let the agent call tools in a headless browser and check its answer
+  check [--static]  build, then let the agent call tools in a headless browser and check its answer;
+                    --static: on a plain file server, with the agent in the page
   test              every check and test
   build [--with N]  the self-contained bundle in dist/; --with adds wheels of your own (repeatable)
   peers [--quick]   real programs of others against ours, as a table
@@ -134,10 +135,15 @@ run() {
 }
 
 check() {
+  local script=tests/check/check.mjs
+  case "${1:-}" in
+    "") setup_agentpool ;;
+    --static) script=tests/check/static.mjs ;;
+    *) stop "check takes no option but --static" ;;
+  esac
   build
-  setup_agentpool
   setup_chromium
-  exec node tests/check/check.mjs "$@"
+  exec node "$script"
 }
 
 PASSED=0 FAILED=()
@@ -173,13 +179,16 @@ run_tests() {
   step "core inside Pyodide" node tests/pyodide/run.mjs
   step "three engines" node tests/engines/run.mjs
   step "whole path in Chromium" npx playwright test --config tests/e2e/playwright.config.ts
-  step "agent in the page" node tests/inpage/run.mjs
+  step "agent in the page, natively" $PYTHON -m pytest tests/inpage
+  step "agent in the page, three engines" node tests/inpage/run.mjs
+  step "static site as a person uses it" node tests/inpage/site.mjs
   step "packages (npm)" node --test tests/package/npm.test.mjs
   step "hosts: Node, Deno, Bun" node --test tests/hosts/hosts.test.mjs tests/hosts/cli.test.mjs
   step "examples" node --test tests/examples/examples.test.mjs
   step "wheel, and examples in Python" $PYTHON -m pytest tests/package tests/examples
   step "peers, the newest of each family" $PYTHON -m tests.peers --quick
   step "check" node tests/check/check.mjs
+  step "check, static" node tests/check/static.mjs
   local name
   for name in "${FAILED[@]}"; do printf 'failed: %s\n' "$name"; done
   printf 'steps: %d passed, %d failed\n' "$PASSED" "${#FAILED[@]}"
