@@ -536,6 +536,10 @@ class TestProcesses:
             assert seen(await client.prompt(two, "pear")) == ["pear"]
             assert seen(await client.prompt(one, "plum")) == ["echo apple", "echo gave apple", "plum"]
             assert seen(await client.prompt(bad, "quince")) == ["quince"]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(client.prompt, two, "hang")
+                await page.started.wait()
+                await client.peer.notify("session/cancel", {"sessionId": two})
             assert await exit_status(client, "eof") == 0
 
         with contextlib.closing(sqlite3.connect(tmp_path / "data" / "agentpool" / "history.db")) as history, history:
@@ -557,7 +561,7 @@ class TestProcesses:
             assert seen(await client.prompt(one, "echo fig")) == [
                 "echo apple", "echo gave apple", "plum", "echo fig", "echo gave other fig",
             ]  # fmt: skip
-            assert seen(await client.prompt(two, "echo nut")) == ["pear", "echo nut", "echo gave nut"]
+            assert seen(await client.prompt(two, "echo nut")) == ["pear", "echo nut", "echo gave nut"]  # not `hang`
             with pytest.raises(PeerError, match="could not load session"):
                 await client.open("page", method="session/load", sessionId=bad)
             assert await exit_status(client, "sigterm") == 0

@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from sandport_native.demo.planner import Answer, Call, Done, Step, Tool, plan
+from sandport_demo import Answer, Call, Done, Step, Tool, plan
 
 MODEL_NAME = "sandport-demo"
 

@@ -1,6 +1,7 @@
 """A model for agentpool tests that tells what it can see of its history.
 
-It answers with every prompt and every tool result there, in order; a prompt `echo VALUE` makes it call that tool first.
+It answers with every prompt and every tool result there, in order; the prompts `echo VALUE` and `hang` make it call
+that tool first.
 """
 
 from collections.abc import AsyncIterator
@@ -20,6 +21,8 @@ async def _stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterato
     verb, _, value = seen[-1].partition(" ")
     if verb == "echo" and not value.startswith("gave "):
         yield {0: DeltaToolCall("echo", f'{{"value": "{value}"}}', tool_call_id=f"call-{len(messages)}")}
+    elif verb == "hang" and not value:
+        yield {0: DeltaToolCall("hang", "{}", tool_call_id=f"call-{len(messages)}")}
     else:
         yield "I see: " + " | ".join(seen)
 
