@@ -154,10 +154,6 @@ globalThis.bench = {
     if (result.isError) throw new Error(result.content[0].text);
     return result.content[0].text;
   },
-  async memory() {
-    const measured = await performance.measureUserAgentSpecificMemory?.();
-    return measured?.bytes;
-  },
 };
 
 const wanted = new URLSearchParams(location.search).get("start");
