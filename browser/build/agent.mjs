@@ -36,8 +36,7 @@ const SOURCES = [
   ["browser/agent/sandport_inpage", "sandport_inpage", py],
   ["browser/agent/standins", "standins", py],
   // The demo's script is the native agent's: the same requests, calls and answers in both.
-  ["native/sandport_native", "sandport_native", (name) => name === "__init__.py"],
-  ["native/sandport_native/demo", "sandport_native/demo", (name) => /^(__init__|planner)\.py$/.test(name)],
+  ["core/sandport_demo", "sandport_demo", py],
 ];
 /** Scripts that are files of their own, below dist: a service worker answers for the folder it lies in. */
 const SCRIPTS = { "agent/relay.js": "relay-worker.ts", "sw.js": "offline-worker.ts" };

@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from sandport_native.demo.planner import Answer, Call, Done, Step, Tool, plan
+from sandport_demo import Answer, Call, Done, Step, Tool, plan
 
 if TYPE_CHECKING:
     import httpx2
