@@ -196,7 +196,7 @@ class Control:
         self._event({"event": "tools"})
 
     async def _list_tools(self) -> list[dict[str, Any]]:
-        listed = []
+        listed: list[dict[str, Any]] = []
         for name, server in self._servers.items():
             for tool in await server.list_tools():
                 shown = tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any, cast
 
 __all__ = ["refresh"]
 
@@ -36,12 +37,14 @@ def refresh(environ: Mapping[str, str]) -> None:
         if isinstance(obj, random.Random) and not isinstance(obj, random.SystemRandom):
             obj.seed(os.urandom(32))
 
-    tempfile = sys.modules.get("tempfile")
+    # Private members of modules that may not be there: no type knows them.
+    modules = cast("dict[str, Any]", sys.modules)
+    tempfile = modules.get("tempfile")
     if tempfile is not None:
         tempfile._name_sequence = None
         tempfile.tempdir = None
 
-    uuid = sys.modules.get("uuid")
+    uuid = modules.get("uuid")
     if uuid is not None:
         uuid._node = None
         uuid._last_timestamp = None
@@ -49,15 +52,15 @@ def refresh(environ: Mapping[str, str]) -> None:
             uuid._last_timestamp_v7 = None
             uuid._last_counter_v7 = 0
 
-    logging = sys.modules.get("logging")
+    logging = modules.get("logging")
     if logging is not None:
         logging._startTime = time.time_ns() if isinstance(logging._startTime, int) else time.time()
 
-    ssl = sys.modules.get("_ssl")
+    ssl = modules.get("_ssl")
     if ssl is not None and hasattr(ssl, "RAND_add"):
         ssl.RAND_add(os.urandom(32), 32.0)
 
-    numpy_random = sys.modules.get("numpy.random")
+    numpy_random = modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed(list(os.urandom(32)))
 

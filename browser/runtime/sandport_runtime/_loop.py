@@ -49,7 +49,7 @@ class Deadline(Protocol):
         """Forget what `arm` asked for."""
 
 
-class SandboxLoop(WebLoop):
+class SandboxLoop(WebLoop):  # type: ignore[misc]
     """An event loop that never blocks and never ends, like WebLoop, with asyncio's scheduling.
 
     Args:
@@ -75,6 +75,7 @@ class SandboxLoop(WebLoop):
         self._arm = deadline.arm if deadline is not None else _no_arm
         self._disarm = deadline.disarm if deadline is not None else _no_disarm
         self._ready: deque[asyncio.Handle] = deque()
+        self._current_handle: asyncio.Handle | None = None
         self._scheduled: list[asyncio.TimerHandle] = []
         self._cancelled_timers = 0
         self._tick_pending = False
@@ -173,7 +174,7 @@ class SandboxLoop(WebLoop):
                 # A round: what became ready meanwhile waits until timers had their turn.
                 for _ in range(len(ready)):
                     handle = ready.popleft()
-                    if not handle._cancelled:  # type: ignore[attr-defined]
+                    if not handle._cancelled:
                         self._run_handle(handle)
                     del handle
                     if self.time() >= end:
@@ -228,7 +229,7 @@ class SandboxLoop(WebLoop):
         if len(heap) > MIN_CANCELLED and self._cancelled_timers * 2 > len(heap):
             live = []
             for timer in heap:
-                if timer._cancelled:  # type: ignore[attr-defined]
+                if timer._cancelled:
                     timer._scheduled = False  # type: ignore[attr-defined]
                 else:
                     live.append(timer)
@@ -236,7 +237,7 @@ class SandboxLoop(WebLoop):
             # In place: a caller further up may hold the list.
             heap[:] = live
             self._cancelled_timers = 0
-        while heap and heap[0]._cancelled:  # type: ignore[attr-defined]
+        while heap and heap[0]._cancelled:
             self._cancelled_timers -= 1
             heapq.heappop(heap)._scheduled = False  # type: ignore[attr-defined]
         if not heap:
@@ -245,7 +246,7 @@ class SandboxLoop(WebLoop):
         while heap and heap[0].when() <= now:
             timer = heapq.heappop(heap)
             timer._scheduled = False  # type: ignore[attr-defined]
-            if timer._cancelled:  # type: ignore[attr-defined]
+            if timer._cancelled:
                 self._cancelled_timers -= 1
             else:
                 self._ready.append(timer)

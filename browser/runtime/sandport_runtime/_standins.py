@@ -55,7 +55,7 @@ def _named(module: str, name: str) -> Any:
 class _Module(ModuleType):
     """A module in which every public name exists."""
 
-    __path__: ClassVar[list[str]] = []
+    __path__: ClassVar[list[str]] = []  # type: ignore[misc]
     __all__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:

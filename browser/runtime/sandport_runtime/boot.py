@@ -135,7 +135,7 @@ def start(host: Host, config_text: str) -> Control:
 
     loop = SandboxLoop(host.schedule, deadline=host, time_limit=TIME_LIMIT, wrap=create_proxy)
     asyncio.get_event_loop_policy().set_event_loop(loop)
-    time.sleep = _sleep
+    time.sleep = _sleep  # type: ignore[assignment]
 
     assert _prepared is not None, "prepare() comes first"
     control = Control(
