@@ -211,8 +211,17 @@ def _summarise(turn: _Turn) -> Step:
     if not turn.done:
         return turn.call("summarise_csv", path=path)
     summary = turn.result(0)
-    rows = "\n".join(f"- {_inline(_json(column))}" for column in summary["columns"])
+    rows = "\n".join(f"- {_column(column)}" for column in summary["columns"])
     return Answer(f"`{path}` has {summary['rows']} rows and {len(summary['columns'])} columns:\n\n{rows}\n\n{NOTE}")
+
+
+def _column(column: Mapping[str, Any]) -> str:
+    """One column of a table in words; whatever else a tool says of it stays in the tool's result."""
+    facts = [str(column["type"])] if "type" in column else []
+    if "min" in column and "max" in column:
+        facts.append(f"{column['min']} to {column['max']}")
+    facts += [f"{name} {column[name]}" for name in ("mean", "distinct", "missing") if name in column]
+    return f"**{_inline(str(column.get('name', '?')))}**: {_inline(', '.join(facts))}"
 
 
 def _run(turn: _Turn) -> Step:

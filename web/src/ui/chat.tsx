@@ -108,8 +108,8 @@ function Welcome(): VNode {
     <div class="welcome">
       <h2>{blocked ? "Not ready yet" : "Ask about this project"}</h2>
       <p class="lead">
-        The agent runs on your computer. Its tools run here, in a sealed sandbox in this page: Python without
-        network, working on a copy of a project. Every call can be followed in the log.
+        The agent's tools run here, in a sealed sandbox in this page: Python without network, working on a
+        copy of a project. Every call can be followed in the log.
       </p>
       {blocked ? <Trouble /> : null}
       <ul class="samples" hidden={blocked}>
