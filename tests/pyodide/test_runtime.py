@@ -147,7 +147,7 @@ def test_an_entry_that_leads_outside_is_refused_and_nothing_written(tmp_path: Pa
     assert not (tmp_path / "work").exists()
 
 
-@pytest.mark.parametrize("path", ["relative", "/", "/work/../etc"])
+@pytest.mark.parametrize("path", ["relative", "/", "/place/../etc"])
 def test_a_folder_must_be_absolute_and_plain(path: str) -> None:
     with pytest.raises(ArchiveError, match="absolute path"):
         mount_zip(path, _zip(), replace=False)
