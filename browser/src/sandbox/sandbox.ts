@@ -30,6 +30,10 @@ export const DEFAULT_GRACE = 5;
 const PING_MS = 1000;
 /** Milliseconds a start from the memory image may take before the cold way is tried. */
 const IMAGE_TIMEOUT = 15_000;
+/** Uses of Python before a start from the memory image counts: each takes a few milliseconds. */
+const PROOFS = 8;
+/** Milliseconds after a start from the memory image within which a death is held against the image. */
+const IMAGE_PROBATION = 30_000;
 /** Milliseconds a cold start may take: ten times what a slow phone needs. */
 const COLD_TIMEOUT = 180_000;
 /** Crashes within {@link CRASH_WINDOW} after which the sandbox is not started again by itself. */
@@ -111,6 +115,8 @@ export class Sandbox {
   #endLife: ((error: SandboxError) => void) | undefined;
   #onBootEvent: ((event: WorkerEvent) => void) | undefined;
   #imageRefused = false;
+  /** Until then a death is held against the image. */
+  #imageTrustedFrom = 0;
   #lane: SandboxLane | undefined;
   #joined: Joined | undefined;
   #generation = 0;
@@ -358,16 +364,19 @@ export class Sandbox {
       environ: this.#options.environ ?? {},
     };
     let ended: ((error: Error) => void) | undefined;
-    const booted = new Promise<SandboxEvents["ready"]>((resolve, reject) => {
+    const died = new Promise<never>((_, reject) => {
       ended = reject;
       this.#endLife = reject;
+    });
+    died.catch(() => {});
+    const booted = new Promise<SandboxEvents["ready"]>((resolve) => {
       this.#onBootEvent = (event) => {
         if (event.event === "ready") resolve({ servers: event.servers, mode: event.mode, ms: event.ms });
-        else if (event.event === "failed") reject(new BootError(event.message, event.stage, event.remedy));
-        else if (event.event === "fatal") reject(new BootError(event.message, "runtime", "Reload the page."));
+        else if (event.event === "failed") ended?.(new BootError(event.message, event.stage, event.remedy));
+        else if (event.event === "fatal")
+          ended?.(new BootError(event.message, "runtime", "Reload the page."));
       };
     });
-    booted.catch(() => {});
     const limit = image ? IMAGE_TIMEOUT : COLD_TIMEOUT;
     const timer = setTimeout(
       () => ended?.(new Error(`no sign of readiness within ${limit / 1000} s`)),
@@ -392,11 +401,14 @@ export class Sandbox {
         this.#abort.signal,
       );
       this.#instance = instance;
-      const claimed = await booted;
+      const claimed = await Promise.race([booted, died]);
+      // A bad image can show only when Python is used. It is used here, while the cold way is still open.
+      if (image) await Promise.race([this.#prove(instance), died]);
       const ready = { ...claimed, ms: { ...claimed.ms, total: performance.now() - began } };
       this.#onBootEvent = undefined;
       await this.#restore(instance);
       this.#state = "ready";
+      this.#imageTrustedFrom = image ? performance.now() + IMAGE_PROBATION : 0;
       this.#watch();
       this.#emitter.emit("ready", ready);
       // When there is time: the next visit is quicker by it, this one is not.
@@ -406,6 +418,10 @@ export class Sandbox {
       clearTimeout(timer);
       this.#onBootEvent = undefined;
     }
+  }
+
+  async #prove(instance: Launched): Promise<void> {
+    for (let round = 0; round < PROOFS; round += 1) await this.#ask(instance, { op: "listTools" });
   }
 
   /** Puts back what an earlier life had. A module that no longer loads is said in the log, and harms nothing else. */
@@ -472,6 +488,7 @@ export class Sandbox {
       return;
     }
     const now = performance.now();
+    if (now < this.#imageTrustedFrom) this.#imageRefused = true;
     this.#crashes = [...this.#crashes.filter((at) => now - at < CRASH_WINDOW), now];
     const restarting = this.#crashes.length < MAX_CRASHES;
     this.#end(reason, restarting);
