@@ -167,3 +167,10 @@ async function answering(base) {
     }
   }
 }
+
+/**
+ * Whether WebKit failed in the way it does about once in fifty starts from a memory image: its WebAssembly reads out of
+ * bounds in the first calls. The sandbox recovers by itself; a check that met it tells nothing and is run once more.
+ */
+export const metTornImage = (engine, detail) =>
+  engine === "webkit" && /Out of bounds memory access/.test(detail ?? "");

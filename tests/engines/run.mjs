@@ -12,7 +12,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { build } from "esbuild";
-import { ENGINES } from "./drivers.mjs";
+import { ENGINES, metTornImage } from "./drivers.mjs";
 import { serveStatic } from "./server.mjs";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
@@ -67,11 +67,13 @@ try {
     let browser;
     try {
       browser = await ENGINES[engine]();
-      const outcomes = await browser.call(`${server.origin}/test/page.html`, "run", {
-        tools,
-        skip: SKIP[engine] ?? {},
-        ...(values.only ? { only: values.only } : {}),
-      });
+      const settings = { tools, skip: SKIP[engine] ?? {}, ...(values.only ? { only: values.only } : {}) };
+      const run = () => browser.call(`${server.origin}/test/page.html`, "run", settings);
+      let outcomes = await run();
+      if (outcomes.some(({ detail }) => metTornImage(engine, detail))) {
+        console.log(`again ${engine}: the engine tore the memory image`);
+        outcomes = await run();
+      }
       for (const outcome of outcomes) report(engine, outcome);
       for (const [name, why] of Object.entries(SKIP[engine] ?? {}))
         console.log(`skip ${engine}: ${name} - ${why}`);
