@@ -5,6 +5,8 @@ import sys
 
 sys.path.append("/test-packages")
 sys.path.insert(1, "/repo/tests/pyodide")
+# The demo's script is not in the tools' bundle; its tests run here all the same.
+sys.path.append("/repo/core")
 os.chdir("/repo")
 os.environ["PYTHONDONTWRITEBYTECODE"] = sys.dont_write_bytecode = "1"  # type: ignore[assignment]
 

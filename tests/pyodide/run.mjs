@@ -26,6 +26,8 @@ const MOUNTED = [
   ["tests/vectors", () => true],
   ["tests/pyodide", (name) => name.endsWith(".py")],
   ["tests/web_tools", (name) => name.endsWith(".py")],
+  ["core/sandport_demo", (name) => name.endsWith(".py")],
+  ["core/sandport_demo", (name) => name.endsWith(".py")],
 ];
 
 function fail(error) {
