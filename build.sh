@@ -157,7 +157,7 @@ step() {
   say "$name: $outcome in $((SECONDS - start)) s"
 }
 
-# What needs no bundle and no browser; it runs beside the bundle and the browsers, for two cores are more than they use.
+# What needs no bundle and no browser; it runs beside the bundle, for two cores are more than that uses.
 light_tests() {
   step "lint (Python)" .venv/bin/ruff check .
   step "format (Python)" .venv/bin/ruff format --check .
@@ -173,9 +173,8 @@ light_tests() {
   step "peers, the newest of each family" $PYTHON -m tests.peers --quick
 }
 
-heavy_tests() {
-  step "bundle" build
-  step "core inside Pyodide" node tests/pyodide/run.mjs
+# What has time limits of its own (browsers, agents, gateways): one after the other, with the machine to itself.
+real_tests() {
   step "three engines" node tests/engines/run.mjs
   step "whole path in Chromium" npx playwright test --config tests/e2e/playwright.config.ts
   step "agent in the page, three engines" node tests/inpage/run.mjs
@@ -186,6 +185,7 @@ heavy_tests() {
   step "wheel, and examples in Python" $PYTHON -m pytest tests/package tests/examples
   step "check" node tests/check/check.mjs
   step "check, static" node tests/check/static.mjs
+  step "native" $PYTHON -m pytest tests/native
 }
 
 run_tests() {
@@ -200,12 +200,12 @@ run_tests() {
   light_tests >.cache/test-light.log 2>&1 &
   LIGHT=$!
   trap 'kill "$LIGHT" 2>/dev/null || true' EXIT
-  heavy_tests
+  step "bundle" build
+  step "core inside Pyodide" node tests/pyodide/run.mjs
   say "What ran beside that"
   wait "$LIGHT" || true
   cat .cache/test-light.log
-  # The gateway and agentpool are real processes with time limits of their own: they get the machine to themselves.
-  step "native" $PYTHON -m pytest tests/native
+  real_tests
   local passed failed
   passed=$(grep -c '^passed' "$RESULTS" || true)
   failed=$(grep -c '^failed' "$RESULTS" || true)
