@@ -68,7 +68,7 @@ try {
   await page.getByLabel(/Keep the key/).check();
   await page.getByLabel(/Ask before a tool runs/).check();
   await save();
-  assert.ok((await kept()).includes(KEY), "the key was not kept although asked to");
+  await page.waitForFunction((key) => JSON.stringify({ ...localStorage }).includes(key), KEY);
   await ask('call run_python {"code": "6 * 7"}');
   await page.getByRole("button", { name: "Allow", exact: true }).click();
   await answer("42");
@@ -77,6 +77,7 @@ try {
   await settings();
   await page.getByLabel(/Keep the key/).uncheck();
   await save();
+  await page.waitForFunction((key) => !JSON.stringify({ ...localStorage }).includes(key), KEY);
   assert.ok(!(await kept()).includes(KEY), "the key stayed although taken back");
 
   await settings();

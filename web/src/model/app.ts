@@ -32,6 +32,8 @@ export class App {
   readonly #log = new CallLog();
   readonly #sandbox: SandboxHost;
   #link: Link | undefined;
+  /** A change of the agent's settings that is under way: the next message waits for it. */
+  #settling: Promise<void> = Promise.resolve();
   #token: string | undefined;
   /** The gateway's agents; none on a static host. */
   #gatewayAgents: readonly string[] = [];
@@ -94,10 +96,11 @@ export class App {
 
   /** Sends a message to the agent. */
   send(text: string): void {
-    if (!this.#link || store.working.value) return;
+    const link = this.#link;
+    if (!link || store.working.value) return;
     store.draft.value = "";
     store.show("chat");
-    void this.#link.send(text);
+    void this.#settling.then(() => link.send(text));
   }
 
   /** Asks the agent to stop. */
@@ -118,7 +121,13 @@ export class App {
    * Lets the agent in this page work with another model, from the next message on.
    * @throws {EndpointError} the settings cannot be used.
    */
-  async useModel(chosen: InPageSettings): Promise<void> {
+  useModel(chosen: InPageSettings): Promise<void> {
+    const done = this.#use(chosen);
+    this.#settling = done.catch(() => {});
+    return done;
+  }
+
+  async #use(chosen: InPageSettings): Promise<void> {
     await this.#agentInPage().use(chosen);
     await this.#link?.setMode(chosen.ask ? "ask" : "auto");
   }
