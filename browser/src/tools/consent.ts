@@ -18,14 +18,19 @@ export interface ToolQuestion {
   readonly origin?: string;
   /** The tool says that it changes nothing. A claim, no promise. */
   readonly readOnly: boolean;
-  /** Aborted when the agent no longer waits: close the question, the answer no longer counts. */
+  /** All that identifies the tool, as one text. Whoever remembers an answer must remember it for this, not for the name. */
+  readonly definition: string;
+  /**
+   * Aborted when the answer no longer counts: close the question. Its `reason` says why: the agent no longer waits, the
+   * time for an answer is over, or the tools were switched off.
+   */
   readonly signal: AbortSignal;
 }
 
 /** `once` this call; `always` this tool, as it is now, until the page is gone; `deny` this call. */
 export type ToolAnswer = "once" | "always" | "deny";
 
-/** Asks the person. A rejection counts as `deny`. */
+/** Asks the person. A rejection counts as `deny`; the agent reads the text of a {@link ConsentError}. */
 export type Ask = (question: ToolQuestion) => ToolAnswer | Promise<ToolAnswer>;
 
 /** For tools that need no question, such as the ones that only read what the page shows to the agent anyway. */
@@ -36,32 +41,57 @@ export class ConsentError extends Error {
   override readonly name = "ConsentError";
 }
 
-/** Remembers what was allowed for good. One for each server. */
+/** Seconds a question waits for its answer when nothing else was said: long enough to come back from the next room. */
+export const QUESTION_LIMIT = 300;
+
+/** Asks, and remembers what was allowed for good. One for each server. */
 export class Gate {
   readonly #ask: Ask;
+  readonly #limit: number | null;
   readonly #allowed = new Map<string, string>();
 
-  constructor(ask: Ask) {
+  /** @param limit seconds that a question waits for its answer; null for ever. */
+  constructor(ask: Ask, limit: number | null = QUESTION_LIMIT) {
     this.#ask = ask;
+    this.#limit = limit;
   }
 
   /**
    * Returns when the call may go on.
-   * @param definition all that identifies the tool, as text.
-   * @throws {ConsentError} it may not.
+   * @throws {ConsentError} it may not; the text is for the agent.
    */
-  async pass(question: ToolQuestion, definition: string): Promise<void> {
-    if (this.#allowed.get(question.tool) === definition) return;
-    let answer: ToolAnswer;
-    try {
-      answer = await this.#ask(question);
-    } catch {
-      answer = "deny";
-    }
-    if (question.signal.aborted) throw new ConsentError("The call was cancelled before it was allowed.");
-    if (answer === "always") this.#allowed.set(question.tool, definition);
+  async pass(question: ToolQuestion): Promise<void> {
+    const { tool, definition } = question;
+    if (this.#allowed.get(tool) === definition) return;
+    const answer = await this.#answer(question);
+    if (answer === "always") this.#allowed.set(tool, definition);
     else if (answer !== "once") {
-      throw new ConsentError(`The person at the page did not allow the tool ${question.tool} to run.`);
+      throw new ConsentError(`The person at the page did not allow the tool ${tool} to run.`);
+    }
+  }
+
+  /** The answer, or the reason why there will be none: nobody is waited for who does not listen to the signal. */
+  async #answer(question: ToolQuestion): Promise<ToolAnswer> {
+    const over = new AbortController();
+    const signal = AbortSignal.any([question.signal, over.signal]);
+    if (signal.aborted) throw withdrawn(signal);
+    const timer =
+      this.#limit === null
+        ? undefined
+        : setTimeout(
+            () => over.abort(new ConsentError(unanswered(question.tool, this.#limit))),
+            this.#limit * 1000,
+          );
+    const end = new Promise<never>((_, reject) => {
+      signal.addEventListener("abort", () => reject(withdrawn(signal)), { once: true });
+    });
+    try {
+      return await Promise.race([(async () => this.#ask({ ...question, signal }))(), end]);
+    } catch (error) {
+      if (error instanceof ConsentError) throw error;
+      return "deny";
+    } finally {
+      clearTimeout(timer);
     }
   }
 
@@ -70,4 +100,14 @@ export class Gate {
     if (tool === undefined) this.#allowed.clear();
     else this.#allowed.delete(tool);
   }
+}
+
+function unanswered(tool: string, limit: number | null): string {
+  return `Nobody at the page answered within ${limit} s whether the tool ${tool} may run, so it did not run.`;
+}
+
+function withdrawn({ reason }: AbortSignal): ConsentError {
+  return reason instanceof ConsentError
+    ? reason
+    : new ConsentError("The call was cancelled before it was allowed.");
 }

@@ -5,7 +5,14 @@
  * @packageDocumentation
  */
 
-export { type Ask, allowAll, ConsentError, type ToolAnswer, type ToolQuestion } from "./consent.ts";
+export {
+  type Ask,
+  allowAll,
+  ConsentError,
+  QUESTION_LIMIT,
+  type ToolAnswer,
+  type ToolQuestion,
+} from "./consent.ts";
 export {
   type AnySchema,
   defineTool,

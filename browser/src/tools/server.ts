@@ -36,6 +36,10 @@ export interface ToolServerOptions {
   readonly ask: Ask;
   /** Seconds for one call; null for none. Default {@link TOOL_TIME_LIMIT}. */
   readonly timeLimit?: number | null;
+  /** Seconds that a question waits for its answer; null for ever. Default {@link QUESTION_LIMIT}. */
+  readonly questionLimit?: number | null;
+  /** Whether tools are lent from the start; see {@link ToolServer.setLending}. Default true. */
+  readonly lending?: boolean;
   readonly limits?: Partial<LaneLimits>;
 }
 
@@ -47,6 +51,7 @@ export interface OfferedTool {
   readonly description: string;
   readonly inputSchema: Record<string, unknown>;
   readonly origin?: string;
+  readonly readOnly: boolean;
 }
 
 interface Entry {
@@ -84,6 +89,8 @@ export class ToolServer {
   readonly #ids = new Set<string>();
   #joined: { readonly port: Port; readonly key: string; readonly lane: ToolLane } | undefined;
   #generation = 0;
+  /** Aborted when lending is switched off. */
+  #lent: AbortController | undefined;
 
   /** @internal use {@link createToolServer} */
   constructor(options: ToolServerOptions) {
@@ -94,7 +101,8 @@ export class ToolServer {
     }
     this.name = options.name;
     this.#options = options;
-    this.#gate = new Gate(options.ask);
+    this.#gate = new Gate(options.ask, options.questionLimit);
+    if (options.lending !== false) this.#lent = new AbortController();
     for (const tool of options.tools ?? []) this.#admit(tool);
   }
 
@@ -106,22 +114,42 @@ export class ToolServer {
    */
   add(tool: Tool): void {
     const entry = this.#admit(tool);
-    for (const [server, tools] of this.#live) tools.set(tool.name, this.#register(server, entry));
+    if (this.#lent) this.#offer(entry);
     this.#changed();
   }
 
   /** Stops offering a tool; a call that runs goes on. Returns whether there was one. */
   remove(name: string): boolean {
     if (!this.#entries.delete(name)) return false;
-    for (const tools of this.#live.values()) {
-      tools.get(name)?.remove();
-      tools.delete(name);
-    }
+    this.#takeBack(name);
     this.#changed();
     return true;
   }
 
-  /** What is offered now. */
+  /**
+   * Switches all tools on or off, at once and for everybody connected. While it is off agents see a server without
+   * tools: no call starts, and open questions are taken back. A call that runs already goes on.
+   */
+  setLending(on: boolean): void {
+    if (on === this.lending) return;
+    if (on) {
+      this.#lent = new AbortController();
+      for (const entry of this.#entries.values()) this.#offer(entry);
+    } else {
+      const over = new ConsentError(`The person at the page switched the tools of ${this.name} off.`);
+      this.#lent?.abort(over);
+      this.#lent = undefined;
+      for (const name of this.#entries.keys()) this.#takeBack(name);
+    }
+    this.#changed();
+  }
+
+  /** Whether agents see the tools. */
+  get lending(): boolean {
+    return this.#lent !== undefined;
+  }
+
+  /** The tools, whether they are lent at the moment or not. */
   tools(): OfferedTool[] {
     return [...this.#entries.values()].map(({ offered }) => offered);
   }
@@ -208,7 +236,10 @@ export class ToolServer {
         // The SDK answers tools/list only once there was a tool, and takes no handlers after it is connected.
         server.registerTool("none", { description: "" }, () => ({ content: [] })).remove();
         const tools = new Map<string, RegisteredTool>();
-        for (const entry of this.#entries.values()) tools.set(entry.tool.name, this.#register(server, entry));
+        if (this.#lent) {
+          for (const entry of this.#entries.values())
+            tools.set(entry.tool.name, this.#register(server, entry));
+        }
         this.#live.set(server, tools);
         return server;
       },
@@ -217,6 +248,17 @@ export class ToolServer {
     pipe.onEnd(() => {
       if (made) this.#live.delete(made);
     });
+  }
+
+  #offer(entry: Entry): void {
+    for (const [server, tools] of this.#live) tools.set(entry.tool.name, this.#register(server, entry));
+  }
+
+  #takeBack(name: string): void {
+    for (const tools of this.#live.values()) {
+      tools.get(name)?.remove();
+      tools.delete(name);
+    }
   }
 
   #admit(tool: Tool): Entry {
@@ -235,6 +277,7 @@ export class ToolServer {
       description,
       inputSchema,
       ...(origin === undefined ? {} : { origin }),
+      readOnly: annotations?.readOnlyHint === true,
     };
     const definition = JSON.stringify([name, title, description, origin, annotations, inputSchema]);
     const entry: Entry = { tool, input, output, definition, offered };
@@ -267,19 +310,19 @@ export class ToolServer {
     const { tool, definition } = entry;
     const { mcpReq } = context;
     try {
-      await this.#gate.pass(
-        {
-          server: this.name,
-          tool: tool.name,
-          ...(tool.title === undefined ? {} : { title: tool.title }),
-          description: tool.description,
-          arguments: args,
-          ...(tool.origin === undefined ? {} : { origin: tool.origin }),
-          readOnly: tool.annotations?.readOnlyHint === true,
-          signal: mcpReq.signal,
-        },
+      const lent = this.#lent?.signal;
+      if (!lent) throw new ConsentError(`The tools of ${this.name} are switched off.`);
+      await this.#gate.pass({
+        server: this.name,
+        tool: tool.name,
+        ...(tool.title === undefined ? {} : { title: tool.title }),
+        description: tool.description,
+        arguments: args,
+        ...(tool.origin === undefined ? {} : { origin: tool.origin }),
+        readOnly: tool.annotations?.readOnlyHint === true,
         definition,
-      );
+        signal: AbortSignal.any([mcpReq.signal, lent]),
+      });
       // A question may stay open for long: the tool can be gone, or another one under its name.
       if (this.#entries.get(tool.name) !== entry) throw new ConsentError(`The tool ${tool.name} is gone.`);
       return resultOf(await this.#run(tool, args, context, pipe));

@@ -4,6 +4,7 @@ import { toStandardJsonSchema } from "@valibot/to-json-schema";
 import { memoryChannelPair, Port } from "sandport";
 import {
   allowAll,
+  ConsentError,
   createToolServer,
   defineTool,
   type ToolAnswer,
@@ -290,6 +291,73 @@ describe("consent", () => {
     expect(await call(agent, id, "tool")).toMatchObject({ failed: true });
     expect(await call(agent, id, "tool")).toMatchObject({ failed: true });
     expect(ran).toBe(0);
+  });
+
+  it("waits for an answer as long as was said, tells the agent, and closes the question", async () => {
+    const agent = statelessAgent();
+    const reasons: unknown[] = [];
+    const server = createToolServer({
+      name: "page",
+      tools: [greet],
+      questionLimit: 0.02,
+      // Never answers, and does not listen to the signal either.
+      ask: ({ signal }) => {
+        signal.addEventListener("abort", () => reasons.push(signal.reason));
+        return new Promise<ToolAnswer>(() => {});
+      },
+    });
+    const id = await lent(server, agent.port);
+    expect(await call(agent, id, "greet", { name: "Ada" })).toMatchObject({
+      failed: true,
+      text: "Nobody at the page answered within 0.02 s whether the tool greet may run, so it did not run.",
+    });
+    expect(reasons).toEqual([expect.any(ConsentError)]);
+  });
+
+  it("lets the page say why not", async () => {
+    const agent = statelessAgent();
+    const server = createToolServer({
+      name: "page",
+      tools: [greet],
+      ask: () => Promise.reject(new ConsentError("The shop is closed.")),
+    });
+    const id = await lent(server, agent.port);
+    expect(await call(agent, id, "greet", { name: "Ada" })).toMatchObject({
+      failed: true,
+      text: "The shop is closed.",
+    });
+  });
+
+  it("is over when the tools are switched off: no list, no call, no question left", async () => {
+    const agent = statelessAgent();
+    const asked = deferred<ToolQuestion>();
+    const server = createToolServer({
+      name: "page",
+      tools: [greet],
+      lending: false,
+      ask: (question) => {
+        asked.resolve(question);
+        return new Promise<ToolAnswer>(() => {});
+      },
+    });
+    const id = await lent(server, agent.port);
+    const names = async () => {
+      const outcome = await agent.request(id, "tools/list");
+      return "result" in outcome ? (outcome.result as { tools: { name: string }[] }).tools : outcome;
+    };
+    expect(await names()).toEqual([]);
+    expect(await call(agent, id, "greet", { name: "Ada" })).toEqual({ error: -32602 });
+    expect(server.tools()).toMatchObject([{ name: "greet" }]);
+    server.setLending(true);
+    expect(await names()).toMatchObject([{ name: "greet" }]);
+    const answer = call(agent, id, "greet", { name: "Ada" });
+    await asked.promise;
+    server.setLending(false);
+    expect(await answer).toMatchObject({
+      failed: true,
+      text: "The person at the page switched the tools of page off.",
+    });
+    expect(await names()).toEqual([]);
   });
 
   it("cannot be forgotten", () => {
