@@ -1,14 +1,17 @@
 """An ACP agent as a child process: one JSON-RPC message per line on stdin and stdout.
 
-Invariant: a process that `open_agent` started has ended, with its whole process group, when the context is left,
-whatever the reason. The order is: close stdin, SIGTERM to the group, SIGKILL to the group.
+Invariant: a process that `open_agent` started has ended, with all that it started, when the context is left, whatever
+the reason. The order is: close stdin, SIGTERM, SIGKILL; both signals go to its process group and, on Linux, to each
+process that carries its mark, for MCP clients start their servers in groups of their own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -17,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 from anyio.abc import Process
 
 from sandport_native.lines import MAX_LINE_BYTES, Line, LineSplitter, Oversize
@@ -33,6 +37,20 @@ TERM_GRACE = 2.0
 EXIT_WAIT = 2.0
 """Seconds to wait for the exit status once stdout has ended by itself."""
 
+READ_AHEAD = 4 * 1024 * 1024
+"""Bytes that may wait for an agent that reads nothing before its page is read no further. Up to here the gateway still
+sees that the page closes, and its pongs; beyond it both would be stuck behind the messages that nobody takes."""
+
+INPUT_TIMEOUT = 45.0
+"""Seconds an agent may take not one byte while more than `READ_AHEAD` waits for it. Shorter than the gateway's ping
+timeout, whose pong would be stuck as well: so the page is told the true reason."""
+
+MARK = "SANDPORT_PROCESS"
+"""Environment variable by which all descendants of one agent are known."""
+
+KILL_ROUNDS = 5
+"""How often the process table is read for processes that were started while the others were killed."""
+
 STDERR_LINE_BYTES = 4096
 """Longer stderr lines are cut: stderr is for people."""
 
@@ -44,6 +62,10 @@ _READ_BYTES = 256 * 1024
 
 class AgentStartError(Exception):
     """The agent's command could not be started; the text names the cause and the remedy."""
+
+
+class AgentStuckError(Exception):
+    """The agent reads nothing; the text says for how long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +88,7 @@ class AgentSpec:
 class AgentProcess:
     """A running agent. Made by `open_agent`."""
 
-    def __init__(self, spec: AgentSpec, process: Process, limit: int) -> None:
+    def __init__(self, spec: AgentSpec, process: Process, limit: int, mark: str) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -76,19 +98,40 @@ class AgentProcess:
         self._process = process
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         self._splitter = LineSplitter(limit)
+        self._mark = f"{MARK}={mark}".encode()
+        # A pipe takes 64 KiB; asyncio keeps the rest, and says when it is too much.
+        self._pipe: asyncio.WriteTransport = self._stdin._stream.transport  # type: ignore[attr-defined]
+        self._pipe.set_write_buffer_limits(high=READ_AHEAD)
 
     async def send(self, text: str) -> None:
-        """Write one message. Waits while the agent does not read (back-pressure).
+        """Write one message. Waits while `READ_AHEAD` bytes and more are not yet read (back-pressure).
 
         A raw newline can only be white space between JSON tokens, so it becomes a space: the message stays one line.
 
         Raises:
             anyio.BrokenResourceError, anyio.ClosedResourceError: the agent no longer reads.
+            AgentStuckError: it lives, and has read nothing for `INPUT_TIMEOUT`.
         """
         line = text.strip()
         if "\n" in line or "\r" in line:
             line = line.replace("\r", " ").replace("\n", " ")
-        await self._stdin.send(line.encode("utf-8") + b"\n")
+        data = line.encode("utf-8") + b"\n"
+        if self._pipe.get_write_buffer_size() + len(data) <= READ_AHEAD:
+            await self._stdin.send(data)
+        else:
+            await self._send_watched(data)
+
+    async def _send_watched(self, data: bytes) -> None:
+        """Send what has to wait, and see to it that the agent takes something meanwhile."""
+        while True:
+            waiting = self._pipe.get_write_buffer_size() + len(data)
+            with anyio.move_on_after(INPUT_TIMEOUT) as late:
+                await self._stdin.send(data)
+            if not late.cancelled_caught:
+                return
+            if self._pipe.get_write_buffer_size() >= waiting:
+                raise AgentStuckError(f"The agent lives but has read nothing for {INPUT_TIMEOUT:g} s")
+            data = b""  # the rest is in the buffer
 
     async def receive(self) -> AsyncIterator[Line | Oversize]:
         """The agent's lines until its stdout ends. Nothing is read while the consumer is busy (back-pressure)."""
@@ -147,10 +190,10 @@ class AgentProcess:
                 with anyio.move_on_after(eof_grace):
                     await self._stdin.aclose()
             if not await self._ended_within(eof_grace):
-                self._signal(signal.SIGTERM)
+                await self._signal(signal.SIGTERM)
                 await self._ended_within(term_grace)
-            # Also when the leader is gone: its own children may live on in the group.
-            self._signal(signal.SIGKILL)
+            # Also when it is gone: what it started may live on.
+            await self._signal(signal.SIGKILL)
             await self._process.wait()
             tasks.cancel_scope.cancel()
 
@@ -160,9 +203,39 @@ class AgentProcess:
             return True
         return False
 
-    def _signal(self, number: signal.Signals) -> None:
+    async def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+        await anyio.to_thread.run_sync(_signal_marked, self._mark, number)
+
+
+def _signal_marked(mark: bytes, number: signal.Signals) -> None:
+    """Signal all processes whose environment has the mark; for SIGKILL again until there is none. Linux only."""
+    if not hasattr(os, "pidfd_open") or not os.path.isdir("/proc/self"):
+        return
+    for _ in range(KILL_ROUNDS if number == signal.SIGKILL else 1):
+        pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+        if sum(_signal_if_marked(pid, mark, number) for pid in pids) == 0:
+            return
+
+
+def _signal_if_marked(pid: int, mark: bytes, number: signal.Signals) -> bool:
+    environment = f"/proc/{pid}/environ"
+    # Gone, a zombie, of another user, or more processes than descriptors.
+    with contextlib.suppress(OSError):
+        with open(environment, "rb") as file:
+            if mark not in file.read():
+                return False
+        descriptor = os.pidfd_open(pid)
+        try:
+            # Read again: by now the number surely means the process that the descriptor is of.
+            with open(environment, "rb") as file:
+                if mark in file.read():
+                    signal.pidfd_send_signal(descriptor, number)
+                    return True
+        finally:
+            os.close(descriptor)
+    return False
 
 
 @asynccontextmanager
@@ -173,7 +246,7 @@ async def open_agent(
     eof_grace: float = EOF_GRACE,
     term_grace: float = TERM_GRACE,
 ) -> AsyncIterator[AgentProcess]:
-    """Start an agent in its own session and process group; end all of it on leaving.
+    """Start an agent in its own session and process group; end it and all that it started on leaving.
 
     Args:
         spec: what to start.
@@ -183,6 +256,8 @@ async def open_agent(
     Raises:
         AgentStartError: the command does not exist or may not be run.
     """
+    # Begins with the mark of a gateway that this one runs below, so that one ends our agents too.
+    mark = f"{os.environ.get(MARK, '')}.{secrets.token_hex(8)}"
     try:
         process = await anyio.open_process(
             list(spec.command),
@@ -190,7 +265,7 @@ async def open_agent(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=spec.cwd,
-            env={**os.environ, **spec.env},
+            env={**os.environ, **spec.env, MARK: mark},
             start_new_session=True,
         )
     except FileNotFoundError as exc:
@@ -199,7 +274,7 @@ async def open_agent(
     except OSError as exc:
         raise AgentStartError(f"The agent could not be started: {spec.command[0]}: {exc.strerror}") from exc
 
-    agent = AgentProcess(spec, process, limit)
+    agent = AgentProcess(spec, process, limit, mark)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(agent._watch_stderr)
         try:

@@ -191,6 +191,19 @@ class TestMessages:
             assert info.value.rcvd is not None
             assert info.value.rcvd.code == 1011
 
+    async def test_a_page_that_closes_while_its_agent_is_deaf_is_seen_at_once(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            pid = (await socket.request("pid"))["result"]["pid"]
+            await socket.connection.send('{"jsonrpc":"2.0","method":"deaf"}')
+            frame = json.dumps({"jsonrpc": "2.0", "method": "echo", "params": "p" * 100 * KIB})
+            for _ in range(20):  # far more than a pipe takes
+                await socket.connection.send(frame)
+            start = anyio.current_time()
+        await gateway.wait_log("ended (the page closed")
+        # After the agent's 3 s to see the end of its input, and some; the ping would have needed up to 80.
+        assert anyio.current_time() - start < 10
+        await gone(pid)
+
 
 class TestLifetime:
     async def test_agent_ends_with_its_socket(self, gateway: RunningGateway) -> None:
@@ -236,6 +249,23 @@ class TestLifetime:
             assert alive(child)
         await gone(pid)
         await gone(child)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+    @pytest.mark.parametrize("how", ["socket", "gateway"])
+    async def test_what_left_the_group_is_found(self, how: str) -> None:
+        async with run_gateway() as gateway, gateway.socket() as socket, gateway.socket() as other:
+            child = (await socket.request("escape"))["result"]["child"]
+            bystander = (await other.request("escape"))["result"]["child"]
+            if how == "socket":
+                await socket.connection.close()
+                await gone(child)
+                assert alive(bystander)
+            else:
+                gateway.process.send_signal(signal.SIGTERM)
+                await gateway.process.wait()
+                assert not alive(child)
+                assert not alive(bystander)
+        await gone(bystander)
 
     async def test_shutdown_closes_with_1001_and_ends_every_agent(self) -> None:
         async with run_gateway() as gateway, gateway.socket() as one, gateway.socket() as two:

@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sandport_native.bridge.conductor import Bridge, open_bridge
 from sandport_native.lines import Line, Oversize, message_head
 from sandport_native.log import RateLimiter
-from sandport_native.process import EXIT_WAIT, AgentProcess, AgentSpec, AgentStartError, open_agent
+from sandport_native.process import EXIT_WAIT, AgentProcess, AgentSpec, AgentStartError, AgentStuckError, open_agent
 
 log = logging.getLogger("sandport.gateway")
 
@@ -144,6 +144,8 @@ class Relay:
             self._finish(_Outcome(CLOSE_NORMAL, f"the page closed the socket, code {exc.code}"))
         except KeyError:
             self._finish(_Outcome(CLOSE_DATA, "ACP uses text frames; a binary frame was received"))
+        except AgentStuckError as exc:
+            self._finish(_Outcome(CLOSE_AGENT, str(exc)))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             # Usually the agent is gone: then `_to_page` sees its stdout end and says why.
             await anyio.sleep(EXIT_WAIT)

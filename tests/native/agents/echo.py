@@ -31,6 +31,17 @@ def main() -> None:
             assert child.stdout is not None
             child.stdout.readline()
             result = {"child": child.pid}
+        elif method == "escape":
+            # A grandchild in a session of its own, whose parent is gone: as MCP clients start servers, and worse.
+            ignore = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            code = ignore + "print(1, flush=True)\ntime.sleep(600)"
+            middle = (
+                "import subprocess, sys\n"
+                f"child = subprocess.Popen([sys.executable, '-c', {code!r}], start_new_session=True,"
+                " stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)\n"
+                "child.stdout.readline()\nprint(child.pid)"
+            )
+            result = {"child": int(subprocess.check_output([sys.executable, "-c", middle], start_new_session=True))}
         elif method == "stderr":
             for number in range(params["lines"]):
                 print(f"{params['text']} {number}", file=sys.stderr, flush=True)
