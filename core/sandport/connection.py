@@ -1,8 +1,9 @@
 """One MCP connection over the lane: an MCP dispatcher on one side, outer messages on the other.
 
-`McpConnection` implements the MCP SDK's `Dispatcher`, so an MCP server kernel or a `ClientSession` runs on it as on any
-transport, without an inner JSON-RPC layer: no inner ids exist, hence none can be confused, and each message is parsed
-and written once. Host and agent use the same class; they differ only in who opened it.
+`McpConnection` implements the `Dispatcher` of MCP SDK 2, so an MCP server kernel or a `ClientSession` runs on it as on
+any transport, without an inner JSON-RPC layer: no inner ids exist, hence none can be confused, and each message is
+parsed and written once. (For SDK 1 see `sandport.sdk`.) Host and agent use the same class; they differ only in who
+opened it.
 
 Invariants: `close` settles every pending call at once, both ways; after it nothing is sent.
 """
@@ -12,31 +13,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import anyio
 import anyio.abc
-from mcp.shared.dispatcher import (
-    CallOptions,
-    OnNotify,
-    OnNotifyIntercept,
-    OnRequest,
-    Outbound,
-    ProgressFnT,
-    run_notify_intercept,
-)
-from mcp.shared.exceptions import MCPError, NoBackChannelError
-from mcp.shared.message import MessageMetadata
-from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_PARAMS, REQUEST_TIMEOUT, RequestId
 from pydantic import ValidationError
 
 from sandport.codec import is_id
 from sandport.errors import ChannelClosed, LimitExceeded
 from sandport.rpc import AcpOuter, Inbound
+from sandport.sdk import (
+    CONNECTION_CLOSED,
+    REQUEST_TIMEOUT,
+    MCPError,
+    NoBackChannelError,
+    TransportContext,
+    run_notify_intercept,
+)
 from sandport.wire import Dialect
-from sandport.wire.errors import PeerError
+from sandport.wire.errors import INTERNAL_ERROR, INVALID_PARAMS, PeerError
+
+if TYPE_CHECKING:
+    from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, Outbound, ProgressFnT
+    from mcp.shared.message import MessageMetadata
+    from mcp_types import RequestId
 
 __all__ = ["AcpRequestContext", "AcpTransportContext", "McpConnection", "as_peer_error", "progress_token"]
 

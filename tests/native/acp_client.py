@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ from sandport_native.lines import Line
 from sandport_native.process import AgentProcess, AgentSpec, open_agent
 
 ROOT = Path(__file__).resolve().parents[2]
-AGENTPOOL = ROOT / ".venv-agentpool" / "bin" / "sandport"
+AGENTPOOL = Path(os.environ.get("SANDPORT_AGENTPOOL") or ROOT / ".venv-agentpool" / "bin" / "sandport")
+"""The `sandport` beside the agentpool to test: any of the dependency sets."""
 START = 90
 """Seconds for the first answer: agentpool's imports are slow on a busy machine."""
 
@@ -31,7 +33,7 @@ def agentpool_env(home: Path) -> dict[str, str]:
     Without the variable that pytest sets: agentpool would take it for a reason to keep its history in memory.
     """
     if not AGENTPOOL.exists():
-        pytest.fail(f"{AGENTPOOL.relative_to(ROOT)} is missing: `./build.sh test` sets it up, then runs this")
+        pytest.fail(f"{AGENTPOOL} is missing: `./build.sh test` sets it up, then runs this")
     folders = {f"XDG_{kind}_HOME": str(home / kind.lower()) for kind in ("DATA", "STATE", "CACHE", "CONFIG")}
     return {"HOME": str(home), **folders, "LOGFIRE_IGNORE_NO_CONFIG": "1", "PYTEST_CURRENT_TEST": ""}
 

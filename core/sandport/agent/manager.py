@@ -17,6 +17,7 @@ from sandport.agent.config import AcpMCPServerConfig
 from sandport.connection import AcpTransportContext, McpConnection
 from sandport.errors import LocalError
 from sandport.rpc import AcpOuter, Inbound
+from sandport.sdk import DISPATCHER, MCPError
 from sandport.wire import DIALECTS, LANE_METHODS, Call, Dialect, Message, is_notification, read
 from sandport.wire.errors import (
     BACKEND_FAILED,
@@ -72,8 +73,6 @@ class AcpMcpConnection(McpConnection):
             "server/discover",
             "initialize",
         ):
-            from mcp.shared.exceptions import MCPError
-
             text = f"{method} does not exist in the dialect {self.dialect.name}"
             raise MCPError(code=METHOD_NOT_FOUND, message=text)
         return await super().send_raw_request(method, params, opts)
@@ -154,6 +153,12 @@ class AcpMcpConnectionManager:
         chosen = [known[name] for name in config.dialects] or [known["connect-serverId"], known["stateless"]]
         # What `stateless+` adds a request need not have, so one try serves both.
         distinct = [item for item in chosen if item.name != "stateless+" or known["stateless"] not in chosen]
+        if not DISPATCHER:
+            distinct = [item for item in distinct if item.family == "connect"]
+            if not distinct:
+                raise LocalError(
+                    f"server {config.name!r} is stateless, which the installed MCP SDK 1 is not: get mcp>=2.3"
+                )
         return sorted(distinct, key=lambda item: item.family != self.prefer)
 
     async def _try(self, dialect: Dialect, server_id: str, timeout: float) -> str:

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from fastmcp.client.transports.base import ClientTransport, SessionKwargs, TransportOptions
+from fastmcp.client.transports.base import ClientTransport, SessionKwargs
 from mcp import ClientSession
 
 from sandport.agent.config import AcpMCPServerConfig
 from sandport.agent.manager import AcpMcpConnection, AcpMcpConnectionManager
+from sandport.sdk import DISPATCHER
+
+if TYPE_CHECKING or DISPATCHER:
+    from fastmcp.client.transports.base import TransportOptions
+
+    def _session(
+        connection: AcpMcpConnection, options: TransportOptions | None, session_kwargs: SessionKwargs
+    ) -> contextlib.AbstractAsyncContextManager[ClientSession]:
+        session_class = (options or TransportOptions()).session_class
+        return session_class(dispatcher=connection, **session_kwargs)
+
+else:
+    from sandport.agent._session1 import session_on
+
+    def _session(connection, options, session_kwargs):
+        return session_on(connection, **session_kwargs)
+
 
 __all__ = ["AcpMcpTransport"]
 
@@ -42,10 +59,9 @@ class AcpMcpTransport(ClientTransport):
         Raises:
             PeerError, TimeoutError, ChannelClosed: see `AcpMcpConnectionManager.create_connection`.
         """
-        options = transport_options or TransportOptions()
         connection = self.connection = await self.manager.create_connection(self.config)
         try:
-            async with options.session_class(dispatcher=connection, **session_kwargs) as session:
+            async with _session(connection, transport_options, session_kwargs) as session:
                 yield session
         finally:
             await connection.aclose()

@@ -111,11 +111,13 @@ class PageClient(MCPClient):
         The base class builds a Python signature from the schema and loses what a signature cannot say (unions,
         nested constraints); here the schema itself goes to the model, and the arguments pass untouched.
         """
-        schema = tool.input_schema
+        # As it is on the wire: the fields have other names in each version of the MCP SDK.
+        wire = tool.model_dump(by_alias=True, exclude_none=True)
+        schema: dict[str, Any] = wire["inputSchema"]
         properties: dict[str, Any] = schema.get("properties", {})
         required = set(schema.get("required", ()))
-        if tool.output_schema is not None:
-            self._schemas[tool.name] = tool.output_schema
+        if "outputSchema" in wire:
+            self._schemas[tool.name] = wire["outputSchema"]
 
         async def call(ctx: RunContext[Any], agent_ctx: AgentContext[Any], **kwargs: Any) -> Any:
             # Models fill optional parameters with null; most schemas do not take it.

@@ -62,8 +62,8 @@ class Questions:
             if answer not in ("accept", "decline"):
                 return ElicitResult(action="cancel")
             return ElicitResult(action="accept" if answer == "accept" else "decline")
-        schema = params.requested_schema
-        choices = _choices(schema)
+        # As it is on the wire: the fields have other names in each version of the MCP SDK.
+        choices = _choices(params.model_dump(by_alias=True)["requestedSchema"])
         if choices is None:
             log.info("%s asked for a form that permission buttons cannot show; declined", self._server)
             return ElicitResult(action="decline")
@@ -94,10 +94,11 @@ class Questions:
             model = agent._resolve_model_string(model)[0]  # type: ignore[attr-defined]
         if model is None:
             raise RuntimeError("The agent has no model that could answer")
-        settings = ModelSettings(max_tokens=params.max_tokens)
-        if params.temperature is not None:
-            settings["temperature"] = params.temperature
-        sampler = Agent(model, instructions=params.system_prompt or None, model_settings=settings)
+        wire = params.model_dump(by_alias=True, exclude_none=True)
+        settings = ModelSettings(max_tokens=wire["maxTokens"])
+        if "temperature" in wire:
+            settings["temperature"] = wire["temperature"]
+        sampler = Agent(model, instructions=wire.get("systemPrompt") or None, model_settings=settings)
         return (await sampler.run(prompts)).output
 
     async def _ask(self, question: str, options: Sequence[tuple[str, str]]) -> str | None:
