@@ -122,6 +122,8 @@ const MAX_SHORT = 4_000;
 const MAX_LOG = 65_536;
 /** Servers that the page takes from the worker. */
 const MAX_SERVERS = 100;
+/** Tools that the page takes from the worker. */
+const MAX_TOOLS = 1000;
 
 function short(value: unknown): string {
   return typeof value === "string" ? value.slice(0, MAX_SHORT) : "";
@@ -218,7 +220,7 @@ export function readAnswer(data: unknown): WorkerAnswer | undefined {
 export function readTools(value: unknown): SandboxTool[] {
   if (!Array.isArray(value)) return [];
   const tools: SandboxTool[] = [];
-  for (const entry of value.slice(0, 1000)) {
+  for (const entry of value.slice(0, MAX_TOOLS)) {
     const claim = record(entry);
     if (!claim || typeof claim["name"] !== "string" || typeof claim["server"] !== "string") continue;
     tools.push({
@@ -233,4 +235,11 @@ export function readTools(value: unknown): SandboxTool[] {
     });
   }
   return tools;
+}
+
+/** The names in the answer to a load of tools. */
+export function readNames(value: unknown): string[] {
+  const names = record(value)?.["tools"];
+  if (!Array.isArray(names)) return [];
+  return names.slice(0, MAX_TOOLS).flatMap((name) => (typeof name === "string" ? [short(name)] : []));
 }

@@ -14,9 +14,10 @@ import { Emitter, type SandboxEvents } from "./events.ts";
 import { frameGround, type Ground } from "./ground.ts";
 import type { Launched } from "./instance.ts";
 import {
-  type BootConfig,
+  type HandOver,
   readAnswer,
   readEvent,
+  readNames,
   readTools,
   type SandboxTool,
   type WorkerEvent,
@@ -91,6 +92,9 @@ interface Mount {
   readonly replace: boolean;
 }
 
+/** Code of a person: the text of a module, or an archive and where its server is. */
+type Module = string | { readonly archive: Blob; readonly server: string | undefined };
+
 interface Joined {
   readonly port: Port;
   readonly key: string;
@@ -106,7 +110,9 @@ export class Sandbox {
   readonly #abort = new AbortController();
   readonly #pending = new Map<number, Pending>();
   readonly #declared = new Map<string, string>();
-  readonly #modules = new Map<string, string>();
+  readonly #modules = new Map<string, Module>();
+  /** Settles when the last load or unload of a module that was asked for is done. */
+  #modulesDone: Promise<unknown> = Promise.resolve();
   #mounts: Mount[] = [];
   #state: SandboxState = "booting";
   #assets: Promise<Assets> | undefined;
@@ -243,20 +249,42 @@ export class Sandbox {
   }
 
   /**
-   * Loads a module of tools into the server `user`, in place of an earlier one of that name.
+   * Loads a module of tools into the server `user`, in place of what has that name.
+   * @param name an identifier of Python.
    * @param source Python that defines a FastMCP server `mcp`.
    * @returns the names of its tools.
    */
-  async loadTools(name: string, source: string): Promise<string[]> {
-    const value = (await this.#request({ op: "loadTools", name, source })) as { tools?: unknown } | null;
-    this.#modules.set(name, source);
-    return Array.isArray(value?.tools) ? value.tools.filter((tool) => typeof tool === "string") : [];
+  loadTools(name: string, source: string): Promise<string[]> {
+    return this.#keep(name, async () => source);
   }
 
-  /** Takes a module of tools away again. */
+  /**
+   * Loads a package of tools into the server `user`, in place of what has that name.
+   * @param name an identifier of Python; where the archive is of a package's folder itself, the package's own name.
+   * @param archive a wheel of pure Python (`py3-none-any`), or a zipped folder with a package or modules.
+   * @param options.server `module` or `module:attribute` of the FastMCP server; by default it is looked for.
+   * @returns the names of its tools.
+   */
+  loadPackage(
+    name: string,
+    archive: ArrayBuffer | Uint8Array<ArrayBuffer> | Blob,
+    options: { readonly server?: string } = {},
+  ): Promise<string[]> {
+    // A copy: bytes are the caller's to change, and a file may change or go; it is needed again after a restart.
+    const copy = archive instanceof Blob ? undefined : new Blob([archive]);
+    return this.#keep(name, async () => ({
+      archive: copy ?? new Blob([await (archive as Blob).arrayBuffer()]),
+      server: options.server,
+    }));
+  }
+
+  /** Takes a module or package of tools away again. */
   async unloadTools(name: string): Promise<void> {
-    this.#modules.delete(name);
-    await this.#request({ op: "unloadTools", name });
+    await this.#inTurn(async () => {
+      // First: no later life gets it, however this one answers.
+      this.#modules.delete(name);
+      await this.#request({ op: "unloadTools", name });
+    });
   }
 
   /** All tools of all servers, for the page's own display. They describe themselves: show it as text only. */
@@ -294,17 +322,19 @@ export class Sandbox {
     const boot = this.#boots;
     let stage = "fetch";
     try {
-      let assets = await this.#load();
-      stage = "runtime";
-      if (assets.imageProblem !== undefined) this.#withoutImage(assets.imageProblem);
       for (;;) {
-        const image = (this.#options.useImage ?? true) && !this.#imageRefused && assets.files.has("image");
+        const loading = this.#load();
+        const wanted = (this.#options.useImage ?? true) && !this.#imageRefused;
         try {
-          return await this.#start(assets, image, began);
+          return await this.#start(loading, wanted, began);
         } catch (error) {
           if (boot !== this.#boots || this.#abort.signal.aborted) throw error;
           this.#instance?.destroy();
-          const kept = [...assets.files.values()].some((part) => part instanceof Blob);
+          // It is this error, when the files could not be had.
+          const assets = await loading;
+          stage = "runtime";
+          const image = wanted && assets.files.has("image");
+          const kept = [...assets.files.values()].some((part) => part instanceof File);
           if (image) {
             // Whatever was wrong with it: the cold way needs nothing of it.
             this.#imageRefused = true;
@@ -314,7 +344,6 @@ export class Sandbox {
             // A file of an earlier visit may be the fault; another tab may have taken it away.
             await assets.discard?.("all");
             this.#assets = undefined;
-            assets = await this.#load();
           } else {
             throw error;
           }
@@ -355,14 +384,13 @@ export class Sandbox {
     return this.#assets;
   }
 
-  async #start(assets: Assets, image: boolean, began: number): Promise<Life> {
-    const { manifest } = assets;
-    const config: BootConfig = {
-      timeLimit: this.#options.timeLimit === undefined ? DEFAULT_TIME_LIMIT : this.#options.timeLimit,
-      servers: manifest.servers,
-      preload: manifest.preload,
-      environ: this.#options.environ ?? {},
-    };
+  #handOver(assets: Assets, image: boolean): HandOver {
+    const { servers, preload } = assets.manifest;
+    const { timeLimit = DEFAULT_TIME_LIMIT, environ = {} } = this.#options;
+    return { parcel: parcelOf(assets, image), config: { timeLimit, servers, preload, environ } };
+  }
+
+  async #start(loading: Promise<Assets>, wantsImage: boolean, began: number): Promise<Life> {
     let ended: ((error: Error) => void) | undefined;
     const died = new Promise<never>((_, reject) => {
       ended = reject;
@@ -377,14 +405,11 @@ export class Sandbox {
           ended?.(new BootError(event.message, "runtime", "Reload the page."));
       };
     });
-    const limit = image ? IMAGE_TIMEOUT : COLD_TIMEOUT;
-    const timer = setTimeout(
-      () => ended?.(new Error(`no sign of readiness within ${limit / 1000} s`)),
-      limit,
-    );
+    let timer: ReturnType<typeof setTimeout> | undefined;
     try {
-      const instance = await this.#ground.launch(
-        { parcel: parcelOf(assets, image), config },
+      // The worker is started while the files are looked for.
+      const launching = this.#ground.launch(
+        loading.then((assets) => this.#handOver(assets, wantsImage)),
         {
           text: (text) => this.#lane?.arrived(text),
           other: (data, from) => this.#heard(from, data),
@@ -400,7 +425,15 @@ export class Sandbox {
         },
         this.#abort.signal,
       );
+      // Who waits for both must not miss that the other failed first.
+      launching.catch(() => {});
+      const assets = await loading;
+      const image = wantsImage && assets.files.has("image");
+      if (wantsImage && assets.imageProblem !== undefined) this.#withoutImage(assets.imageProblem);
+      const instance = await launching;
       this.#instance = instance;
+      const limit = image ? IMAGE_TIMEOUT : COLD_TIMEOUT;
+      timer = setTimeout(() => ended?.(new Error(`no sign of readiness within ${limit / 1000} s`)), limit);
       const claimed = await Promise.race([booted, died]);
       // A bad image can show only when Python is used. It is used here, while the cold way is still open.
       if (image) await Promise.race([this.#prove(instance), died]);
@@ -427,8 +460,8 @@ export class Sandbox {
   /** Puts back what an earlier life had. A module that no longer loads is said in the log, and harms nothing else. */
   async #restore(instance: Launched): Promise<void> {
     for (const mount of this.#mounts) await this.#mount(instance, mount);
-    for (const [name, source] of this.#modules) {
-      await this.#ask(instance, { op: "loadTools", name, source }).catch((error: unknown) =>
+    for (const [name, module] of this.#modules) {
+      await this.#loadModule(instance, name, module).catch((error: unknown) =>
         this.#emitter.emit("log", { stream: "stderr", text: `${name}: ${messageOf(error)}\n` }),
       );
     }
@@ -582,6 +615,31 @@ export class Sandbox {
   async #mount(instance: Launched, { path, zip, replace }: Mount): Promise<unknown> {
     const bytes = await zip.arrayBuffer();
     return this.#ask(instance, { op: "mountZip", path, replace, zip: bytes }, [bytes]);
+  }
+
+  /** Loads a module, and again in each later life. */
+  #keep(name: string, read: () => Promise<Module>): Promise<string[]> {
+    return this.#inTurn(async () => {
+      const module = await read();
+      const { instance } = await this.#life;
+      const names = readNames(await this.#loadModule(instance, name, module));
+      this.#modules.set(name, module);
+      return names;
+    });
+  }
+
+  async #loadModule(instance: Launched, name: string, module: Module): Promise<unknown> {
+    if (typeof module === "string") return this.#ask(instance, { op: "loadTools", name, source: module });
+    const bytes = await module.archive.arrayBuffer();
+    const { server } = module;
+    return this.#ask(instance, { op: "loadPackage", name, zip: bytes, ...(server && { server }) }, [bytes]);
+  }
+
+  /** Loads and unloads happen in the order in which they were asked for: what a later life gets is what this one has. */
+  #inTurn<Result>(work: () => Promise<Result>): Promise<Result> {
+    const result = this.#modulesDone.then(work);
+    this.#modulesDone = result.catch(() => {});
+    return result;
   }
 
   // -- watching -----------------------------------------------------------------------------------------------

@@ -1,5 +1,11 @@
 import { expect, test } from "vitest";
-import { readAnswer, readEvent, readTools, transferOf } from "../../../browser/src/sandbox/protocol.ts";
+import {
+  readAnswer,
+  readEvent,
+  readNames,
+  readTools,
+  transferOf,
+} from "../../../browser/src/sandbox/protocol.ts";
 
 test.each([
   undefined,
@@ -65,6 +71,14 @@ test("tools that are none are left out", () => {
   ]);
   expect(tools).toEqual([{ name: "x", server: "s", inputSchema: {} }]);
   expect(readTools("x")).toEqual([]);
+});
+
+test("names of loaded tools are texts, and bounded", () => {
+  expect(readNames({ tools: ["a", 1, null, "b"] })).toEqual(["a", "b"]);
+  for (const bad of [undefined, null, [], "x", {}, { tools: "x" }, { tools: { 0: "a" } }])
+    expect(readNames(bad)).toEqual([]);
+  const many = readNames({ tools: Array.from({ length: 5000 }, () => "x".repeat(10_000)) });
+  expect([many.length, many[0]?.length]).toEqual([1000, 4000]);
 });
 
 test("buffers are transferred, files are not", () => {
