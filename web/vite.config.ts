@@ -4,7 +4,7 @@ import { defineConfig, type Plugin } from "vite";
 import { packWorkspace } from "./pack-workspace.mjs";
 
 const here = (path: string) => fileURLToPath(new URL(path, import.meta.url));
-const DIST = here("../dist");
+const DIST = process.env["SANDPORT_DIST"] ?? here("../dist");
 
 /** dist/ is shared with the sandbox's build: only the page's own, earlier assets are removed. */
 function cleanOwnAssets(): Plugin {
@@ -24,7 +24,12 @@ export default defineConfig({
   root: here("."),
   // Relative, so that a static host may serve the bundle from any folder.
   base: "./",
-  resolve: { alias: { sandport: here("../browser/src/index.ts") } },
+  resolve: {
+    alias: [
+      { find: /^sandport$/, replacement: here("../browser/src/index.ts") },
+      { find: /^sandport\/tools$/, replacement: here("../browser/src/tools/index.ts") },
+    ],
+  },
   plugins: [cleanOwnAssets(), { name: "pack-workspace", apply: "build", closeBundle: () => packWorkspace() }],
   build: {
     outDir: DIST,

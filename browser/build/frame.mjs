@@ -109,7 +109,8 @@ export async function frameFiles() {
       "Cross-Origin-Opener-Policy": "same-origin",
       "Cross-Origin-Resource-Policy": "same-origin",
       "Permissions-Policy": [
-        ...none.filter((entry) => !entry.startsWith("clipboard-write")),
+        // The page copies for the person, and lends the clipboard to an agent that the person allows it.
+        ...none.filter((entry) => !entry.startsWith("clipboard-")),
         "cross-origin-isolated=*",
       ].join(", "),
       ...common,

@@ -9,6 +9,9 @@ import { type Browser, test as base, expect, type Page } from "@playwright/test"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 
+/** The bundle under test. */
+const DIST = process.env["SANDPORT_DIST"] ?? path.join(ROOT, "dist");
+
 /** A running `sandport serve`. */
 export interface Gateway {
   /** The address that it printed, token included. */
@@ -24,7 +27,7 @@ export interface Gateway {
 export async function startGateway(args: readonly string[] = []): Promise<Gateway> {
   const child: ChildProcess = spawn(
     path.join(ROOT, ".venv/bin/sandport"),
-    ["serve", "--dist", path.join(ROOT, "dist"), ...args],
+    ["serve", "--dist", DIST, ...args],
     {
       cwd: ROOT,
       env: {
@@ -192,7 +195,7 @@ interface Fixtures {
 export const test = base.extend<Fixtures>({
   // biome-ignore lint/correctness/noEmptyPattern: Playwright reads the names from the pattern
   gateway: async ({}, use) => {
-    if (!existsSync(path.join(ROOT, "dist/runtime/manifest.json"))) {
+    if (!existsSync(path.join(DIST, "runtime/manifest.json"))) {
       throw new Error("there is no bundle in dist/: run ./build.sh build first");
     }
     const started: Gateway[] = [];

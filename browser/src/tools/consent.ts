@@ -39,6 +39,13 @@ export const allowAll: Ask = () => "once";
 /** The tool may not run; its text is what the agent gets to read. */
 export class ConsentError extends Error {
   override readonly name = "ConsentError";
+  /** Nobody answered in time. */
+  readonly unanswered: boolean;
+
+  constructor(message: string, { unanswered = false }: { readonly unanswered?: boolean } = {}) {
+    super(message);
+    this.unanswered = unanswered;
+  }
 }
 
 /** Seconds a question waits for its answer when nothing else was said: long enough to come back from the next room. */
@@ -75,13 +82,9 @@ export class Gate {
     const over = new AbortController();
     const signal = AbortSignal.any([question.signal, over.signal]);
     if (signal.aborted) throw withdrawn(signal);
-    const timer =
-      this.#limit === null
-        ? undefined
-        : setTimeout(
-            () => over.abort(new ConsentError(unanswered(question.tool, this.#limit))),
-            this.#limit * 1000,
-          );
+    const late = () =>
+      over.abort(new ConsentError(unanswered(question.tool, this.#limit), { unanswered: true }));
+    const timer = this.#limit === null ? undefined : setTimeout(late, this.#limit * 1000);
     const end = new Promise<never>((_, reject) => {
       signal.addEventListener("abort", () => reject(withdrawn(signal)), { once: true });
     });

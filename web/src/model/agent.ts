@@ -152,6 +152,11 @@ export class Agent {
     return new Agent(connection, answer, takesTools);
   }
 
+  /** Whether it can take an earlier session up. */
+  get canTakeUp(): boolean {
+    return this.#canLoad || this.#canResume;
+  }
+
   get sessionId(): string | undefined {
     return this.#sessionId;
   }

@@ -7,13 +7,19 @@
 
 import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
 import { forgetOffline, keepOffline } from "sandport";
+import { plainLine } from "../lib/plain.ts";
 import { closeProblem, inPageProblem, NO_TOKEN, type Problem } from "../lib/problem.ts";
 import { takeToken } from "../lib/token.ts";
+import { keepAgent, wantedAgent } from "./agent-choice.ts";
 import { CallLog } from "./call-log.ts";
-import { IN_PAGE, InPage, type InPageSettings, lastSession, noteSession, settings } from "./in-page.ts";
+import { endSession, revoke } from "./grants.ts";
+import { IN_PAGE, InPage, type InPageSettings, settings } from "./in-page.ts";
+import { type LentId, LentServers } from "./lent.ts";
 import { gatewayChannel, isGatewayRefusal, Link, type LinkOptions } from "./link.ts";
 import { SandboxHost } from "./sandbox-host.ts";
+import { lastSession, noteSession } from "./sessions.ts";
 import * as store from "./store.ts";
+import { addNotice } from "./transcript.ts";
 import { listZip, readDrop, readFiles, readZipText } from "./workspace.ts";
 
 /** A problem and what a person can do about it with one click. */
@@ -31,6 +37,7 @@ export class App {
   readonly #problem = signal<Problem | undefined>(undefined);
   readonly #log = new CallLog();
   readonly #sandbox: SandboxHost;
+  readonly #lent = new LentServers();
   #link: Link | undefined;
   /** A change of the agent's settings that is under way: the next message waits for it. */
   #settling: Promise<void> = Promise.resolve();
@@ -67,16 +74,17 @@ export class App {
     this.#token = takeToken();
     this.#static = this.#token === undefined && !(await hasGateway());
     void workspace.finally(() => this.#sandbox.start(this.#static));
+    this.#lent.restore();
     if (this.#static) {
       store.agents.value = { names: [IN_PAGE], current: IN_PAGE };
       this.#keepOfflineWhenUp();
-      void this.#connect(lastSession());
+      void this.#connect(lastSession(IN_PAGE));
     } else if (this.#token === undefined) {
       store.connection.value = { kind: "no-token" };
       this.#problem.value = NO_TOKEN;
     } else {
       void forgetOffline();
-      void this.#connect();
+      void this.#chooseFirstAgent().then((name) => this.#connect(lastSession(name)));
     }
     // A full address pasted into an open tab changes only the fragment: the page is not loaded anew.
     window.addEventListener("hashchange", () => {
@@ -108,13 +116,28 @@ export class App {
     void this.#link?.cancel();
   }
 
-  /** Connects to another of the gateway's agents, in a new conversation. */
+  /** Connects to another of the gateway's agents, in the conversation that this tab had with it, or a new one. */
   chooseAgent(name: string): void {
     const agents = store.agents.value;
     if (!agents || agents.current === name) return;
+    // What was going on with the one before ends here.
+    if (store.working.value) this.stop();
     store.agents.value = { ...agents, current: name };
-    store.items.value = [];
-    void this.#connect(name === IN_PAGE ? lastSession() : undefined);
+    keepAgent(name);
+    this.#leaveConversation();
+    store.announcement.value = `Switching to the agent ${name}.`;
+    void this.#connect(lastSession(name));
+  }
+
+  /** Switches a server of this page on or off. */
+  async setLent(id: LentId, on: boolean): Promise<void> {
+    await this.#lent.set(id, on);
+    if (on) this.#tellOfLent();
+  }
+
+  /** Has a tool ask again before each call. */
+  revoke(server: string, tool: string): void {
+    revoke(server, tool);
   }
 
   /**
@@ -134,14 +157,14 @@ export class App {
 
   /** Starts a conversation with the same agent. */
   newConversation(): void {
-    noteSession(undefined);
-    store.items.value = [];
+    noteSession(this.#agentName(), undefined);
+    this.#leaveConversation();
     void this.#connect();
   }
 
   /** Takes an earlier conversation up. */
   openConversation(sessionId: string): void {
-    store.items.value = [];
+    this.#leaveConversation();
     void this.#connect(sessionId);
   }
 
@@ -198,25 +221,85 @@ export class App {
     return this.#sandbox.unloadTools(name);
   }
 
-  async #connect(sessionId?: string): Promise<void> {
+  /** Ends what belongs to one conversation alone. */
+  #leaveConversation(): void {
+    store.items.value = [];
+    endSession();
+  }
+
+  /** The agents that there are, and the one to begin with. */
+  async #chooseFirstAgent(): Promise<string> {
+    const found = await listAgents();
+    this.#gatewayAgents = found?.names ?? [];
+    if (!found) return "";
+    const names = [...found.names, IN_PAGE];
+    const wanted = wantedAgent();
+    const known = wanted !== undefined && names.includes(wanted.name);
+    const current = known ? wanted.name : found.current;
+    store.agents.value = { names, current };
+    if (wanted?.named && !known) {
+      store.items.value = addNotice(
+        store.items.value,
+        "warning",
+        `There is no agent "${plainLine(wanted.name, 60)}" here, so this is ${current}.`,
+        `The gateway has ${found.names.join(", ")}.`,
+      );
+    }
+    return current;
+  }
+
+  /** The name of the agent that the page talks to; empty behind a gateway that does not tell. */
+  #agentName(): string {
+    return store.agents.value?.current ?? "";
+  }
+
+  /** Gives the agent a session that has the servers that were switched on since, where that costs nobody anything. */
+  #tellOfLent(): void {
+    let done = false;
+    const stop = effect(() => {
+      // The connection that is being made has them.
+      if (store.agent.value.phase !== "ready" || store.working.value || done) return;
+      done = true;
+      queueMicrotask(() => {
+        stop();
+        const link = this.#link;
+        if (!link || this.#lent.allDeclared || store.agent.value.phase !== "ready") return;
+        const said = store.items.value.some(({ kind }) => kind === "user");
+        // Without a way back into the session, what was said would be lost: then the panel says how to go on.
+        if (said && !link.canTakeUp) return;
+        const why = "The agent was told of the tools that you switched on.";
+        void this.#connect(said ? link.sessionId : undefined, said ? why : undefined);
+      });
+    });
+  }
+
+  async #connect(sessionId?: string, why?: string): Promise<void> {
     this.#link?.stop();
     store.connection.value = { kind: "connecting", attempt: 1 };
-    if (!store.agents.value) {
-      const found = await listAgents();
-      this.#gatewayAgents = found?.names ?? [];
-      if (found) store.agents.value = { ...found, names: [...found.names, IN_PAGE] };
-    }
-    const way = store.agents.value?.current === IN_PAGE ? this.#wayInPage() : this.#wayToGateway();
+    const name = this.#agentName();
+    const way = name === IN_PAGE ? this.#wayInPage() : this.#wayToGateway();
     if (!way) return;
     this.#link = new Link(
-      { ...way, sandbox: this.#sandbox, log: this.#log, onLog: () => this.#showLog(), sessionId },
+      {
+        ...way,
+        onSession: async (session) => {
+          noteSession(name, session.sessionId);
+          await way.onSession?.(session);
+        },
+        sandbox: this.#sandbox,
+        lent: this.#lent,
+        log: this.#log,
+        onLog: () => this.#showLog(),
+        sessionId,
+        why,
+      },
       (problem) => {
         this.#problem.value = problem;
       },
     );
   }
 
-  #wayToGateway(): Pick<LinkOptions, "connect" | "isRefusal" | "problemOf"> | undefined {
+  #wayToGateway(): Pick<LinkOptions, "connect" | "isRefusal" | "problemOf" | "onSession"> | undefined {
     const token = this.#token;
     if (token === undefined) return undefined;
     // A gateway with one agent has no choice to make.
@@ -233,10 +316,7 @@ export class App {
     return {
       connect: () => agent.open(),
       problemOf: ({ reason }) => inPageProblem(reason),
-      onSession: async (session) => {
-        noteSession(session.sessionId);
-        await session.setMode(settings.value.ask ? "ask" : "auto");
-      },
+      onSession: (session) => session.setMode(settings.value.ask ? "ask" : "auto"),
     };
   }
 

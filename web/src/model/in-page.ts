@@ -30,7 +30,6 @@ export interface InPageSettings {
 export const IN_PAGE = "in this page";
 
 const SETTINGS = "sandport.in-page";
-const SESSION = "sandport.in-page.session";
 /** 1011: the agent ended by its own fault. */
 const ENDED = 1011;
 const NOTHING: InPageSettings = {
@@ -69,17 +68,6 @@ function keep({ key, ...others }: InPageSettings): void {
   } catch {
     // A browser that keeps nothing: the settings last as long as the page.
   }
-}
-
-/** The session to take up after a reload of this tab. */
-export function lastSession(): string | undefined {
-  return sessionStorage.getItem(SESSION) ?? undefined;
-}
-
-/** Notes the session of this tab; undefined forgets it. */
-export function noteSession(id: string | undefined): void {
-  if (id === undefined) sessionStorage.removeItem(SESSION);
-  else sessionStorage.setItem(SESSION, id);
 }
 
 const STAGES: Record<string, string> = {

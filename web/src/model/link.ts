@@ -19,8 +19,10 @@ import {
 import { type Problem, sessionProblem, turnProblem } from "../lib/problem.ts";
 import { Agent } from "./agent.ts";
 import type { CallLog } from "./call-log.ts";
+import type { LentServers } from "./lent.ts";
 import { askPerson, withdrawQuestions } from "./questions.ts";
 import type { SandboxHost } from "./sandbox-host.ts";
+import { noteTurn, takeTurn } from "./sessions.ts";
 import * as store from "./store.ts";
 import { addNotice, addUser, applyUpdate, endTools, type Item } from "./transcript.ts";
 
@@ -41,11 +43,14 @@ export interface LinkOptions {
   /** Called when the agent has a session, before it counts as ready. */
   readonly onSession?: ((agent: Agent) => Promise<void>) | undefined;
   readonly sandbox: SandboxHost;
+  readonly lent: LentServers;
   readonly log: CallLog;
   /** Called when the call log may have changed. */
   readonly onLog: () => void;
   /** A session of an earlier link, to take up. */
   readonly sessionId?: string | undefined;
+  /** Why this link takes the place of another, as a sentence for the person. */
+  readonly why?: string | undefined;
 }
 
 /** Everything between this page and the agent. */
@@ -89,12 +94,18 @@ export class Link {
     return this.#sessionId;
   }
 
+  /** Whether the agent could take this session up on another connection. */
+  get canTakeUp(): boolean {
+    return this.#agent?.canTakeUp === true;
+  }
+
   /** Sends a message and shows what becomes of it. */
   async send(text: string): Promise<void> {
     const agent = this.#agent;
     if (!agent || store.working.value) return;
     store.items.value = addUser(store.items.value, text);
     store.working.value = true;
+    noteTurn(text);
     store.announcement.value = "The agent is working.";
     this.#setProblem(undefined);
     try {
@@ -105,6 +116,7 @@ export class Link {
       if (agent === this.#agent) this.#setProblem(turnProblem(error));
     } finally {
       if (agent === this.#agent) {
+        noteTurn(undefined);
         store.working.value = false;
         store.items.value = endTools(store.items.value, "failed", Date.now());
       }
@@ -215,21 +227,26 @@ export class Link {
     }
   }
 
-  /** Makes the sandbox's servers known under fresh ids. Without a sandbox there are none, and one can still talk. */
+  /** Makes the page's servers known under fresh ids: the sandbox's, and what else the person lends. */
   async #declare(port: Port): Promise<ServerDeclaration[]> {
-    const { sandbox, log } = this.#options;
+    const { lent, log } = this.#options;
+    const servers = [...(await this.#declareSandbox(port)), ...(await lent.join(port))];
+    for (const { name, id } of servers) log.name(id, name);
+    this.#serverIds = servers.map(({ id }) => id);
+    return servers;
+  }
+
+  /** Without a sandbox there are none, and one can still talk. */
+  async #declareSandbox(port: Port): Promise<ServerDeclaration[]> {
     try {
-      const servers = await sandbox.join(port);
-      for (const { name, id } of servers) log.name(id, name);
-      this.#serverIds = servers.map(({ id }) => id);
-      return servers;
+      return await this.#options.sandbox.join(port);
     } catch (error) {
       if (this.#port !== port) return [];
       const why = error instanceof Error ? error.message : String(error);
       store.items.value = addNotice(
         store.items.value,
         "warning",
-        `The agent gets no tools: ${why}.`,
+        `The agent gets no tools of the sandbox: ${why}.`,
         NO_SANDBOX_REMEDY,
       );
       return [];
@@ -250,16 +267,38 @@ export class Link {
       // A replay is the whole history: it takes the place of what is shown. Without one, what is shown stays.
       if (replayed.some(({ kind }) => kind !== "notice")) store.items.value = replayed;
       // Taken up from the list or after a reload, it was not this page that lost the connection.
-      const again = earlier === this.#options.sessionId ? "" : "Reconnected. ";
-      store.items.value = addNotice(store.items.value, "info", `${again}The conversation goes on.`);
+      const again = earlier === this.#options.sessionId ? (this.#options.why ?? "") : "Reconnected.";
+      if (store.items.value.length > 0) {
+        store.items.value = addNotice(
+          store.items.value,
+          "info",
+          `${again} The conversation goes on.`.trimStart(),
+        );
+      }
+      this.#mendTurn();
       return;
     }
     await agent.newSession(servers);
+    this.#mendTurn();
     if (store.items.value.length === 0) return;
     store.items.value = addNotice(
       store.items.value,
       "warning",
       "Reconnected with a new session: the agent does not remember what was said above.",
+    );
+  }
+
+  /** A reload in the middle of a turn ended it: the person gets their message back where the agent has lost it. */
+  #mendTurn(): void {
+    const text = takeTurn();
+    if (text === undefined) return;
+    const last = store.items.value.findLast(({ kind }) => kind === "user");
+    if (last?.kind !== "user" || last.text !== text) store.draft.value ||= text;
+    store.items.value = addNotice(
+      endTools(store.items.value, "failed", Date.now()),
+      "warning",
+      "The page was loaded anew before the agent had finished.",
+      "Send the message again if you still want an answer.",
     );
   }
 
@@ -269,11 +308,13 @@ export class Link {
     this.#agent = undefined;
     this.#replay = undefined;
     this.#options.sandbox.leave();
+    this.#options.lent.leave();
     this.#options.log.end(performance.now());
     this.#options.onLog();
     withdrawQuestions();
     store.agent.value = { phase: "offline" };
     if (store.working.value) {
+      noteTurn(undefined);
       store.working.value = false;
       store.items.value = addNotice(
         endTools(store.items.value, "failed", Date.now()),

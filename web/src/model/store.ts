@@ -2,7 +2,6 @@
  * What the page shows, as signals. Only the controllers in this folder write them; components read.
  */
 
-import type { PermissionOption, ToolKind } from "@agentclientprotocol/sdk";
 import { signal } from "@preact/signals";
 import type { ConnectionState, DropReason, SandboxTool, SessionHead } from "sandport";
 import type { Problem } from "../lib/problem.ts";
@@ -33,17 +32,29 @@ export type SandboxState =
     }
   | { readonly phase: "failed"; readonly problem: Problem };
 
-/** A question of the agent that waits for the person. */
+/** One of the answers to a question. */
+export interface Answer {
+  readonly id: string;
+  readonly name: string;
+  readonly role: "primary" | "other" | "deny";
+}
+
+/** A question that waits for the person. All texts but the heading and the warning are foreign. */
 export interface Question {
   readonly key: string;
+  readonly heading: string;
   readonly title: string;
-  readonly tool: string | undefined;
-  readonly kind: ToolKind | undefined;
+  /** What is known about it, by name. */
+  readonly facts: readonly (readonly [name: string, value: string])[];
+  readonly description: string | undefined;
+  /** What the person should bear in mind. */
+  readonly warning: string | undefined;
   /** The arguments in full, as JSON text. */
   readonly input: string | undefined;
   readonly details: readonly string[];
-  readonly options: readonly PermissionOption[];
-  answer(optionId: string | undefined): void;
+  readonly options: readonly Answer[];
+  /** Answers it; undefined for no answer. */
+  answer(id: string | undefined): void;
 }
 
 export type View = "chat" | "tools" | "log" | "workspace" | "add";

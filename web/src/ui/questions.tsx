@@ -1,63 +1,139 @@
-/** Permission questions of the agent, shown in full: tool, arguments as text, and every answer the agent offers. */
+/**
+ * Questions to the person, one at a time, shown in full: what would be done, its arguments as text, and every answer.
+ *
+ * Invariant: no answer happens by accident. A question takes the focus itself, not one of its buttons; its buttons work
+ * only after it was there for a moment, so that a second click on the question before does not answer it; and who is
+ * writing is not interrupted.
+ */
 
+import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { formatJson, readable } from "../lib/json-format.ts";
+import { plain, plainLine } from "../lib/plain.ts";
+import { withdrawQuestions } from "../model/questions.ts";
 import { type Question, questions } from "../model/store.ts";
 import { CodeBlock } from "./code-block.tsx";
 import { Icon } from "./icons.tsx";
 
-function QuestionCard({ question }: { question: Question }): VNode {
-  const card = useRef<HTMLElement>(null);
-  useEffect(() => {
-    // Focus the card, not a button: a key that is already on its way must not answer.
-    card.current?.focus();
-    card.current?.scrollIntoView({ block: "nearest" });
-  }, []);
-  const title = `question-${question.key}`;
+/** Milliseconds until a question can be answered: longer than between the clicks of a double click. */
+const ARMING_MS = 400;
+/** Characters of a description that are shown before it has to be opened. */
+const SHORT_DESCRIPTION = 400;
+
+const isWriting = () =>
+  document.activeElement instanceof HTMLTextAreaElement && document.activeElement.value !== "";
+
+function Description({ text }: { text: string }): VNode {
+  if (text.length <= SHORT_DESCRIPTION) return <p class="question-description">{plain(text)}</p>;
   return (
-    <section class="question" ref={card} tabIndex={-1} role="alertdialog" aria-labelledby={title}>
+    <details class="question-description">
+      <summary>
+        <Icon name="chevron" class="chevron" /> {plainLine(text, 160)}
+      </summary>
+      <p>{plain(text)}</p>
+    </details>
+  );
+}
+
+function QuestionCard({ question, waiting }: { question: Question; waiting: number }): VNode {
+  const card = useRef<HTMLElement>(null);
+  const armed = useSignal(false);
+  useEffect(() => {
+    const element = card.current;
+    if (!isWriting()) element?.focus({ preventScroll: true });
+    element?.scrollIntoView({ block: "nearest" });
+    const timer = setTimeout(() => {
+      armed.value = true;
+    }, ARMING_MS);
+    return () => {
+      clearTimeout(timer);
+      // Before the card is gone: afterwards nothing has the focus, and a keyboard is lost at the top of the page.
+      if (element?.contains(document.activeElement)) {
+        queueMicrotask(() => {
+          if (questions.value.length === 0) document.getElementById("composer")?.focus();
+        });
+      }
+    };
+  }, [armed]);
+  const { key, heading, title, facts, description, warning, input, details, options } = question;
+  const answer = (id: string | undefined) => {
+    if (armed.value) question.answer(id);
+  };
+  return (
+    <section
+      class="question"
+      ref={card}
+      tabIndex={-1}
+      role="alertdialog"
+      aria-labelledby={`${key}-heading`}
+      aria-describedby={`${key}-what`}
+    >
       <header>
         <Icon name="question" />
-        <h3 id={title}>The agent asks: may it do this?</h3>
+        <h3 id={`${key}-heading`}>{heading}</h3>
+        {waiting > 0 ? <span class="waiting-count">{waiting} more</span> : null}
       </header>
-      <p class="question-title">{question.title}</p>
-      {question.tool && question.tool !== question.title ? <p class="muted">Tool: {question.tool}</p> : null}
-      {question.input ? <CodeBlock text={formatJson(question.input)} label="arguments, in full" /> : null}
+      <div id={`${key}-what`}>
+        <p class="question-title">
+          <bdi>{plainLine(title, 300)}</bdi>
+        </p>
+        {facts.length > 0 ? (
+          <dl class="facts">
+            {facts.map(([name, value]) => (
+              <div key={name}>
+                <dt>{name}</dt>
+                <dd>
+                  <bdi>{plainLine(value, 300)}</bdi>
+                </dd>
+              </div>
+            ))}
+          </dl>
+        ) : null}
+        {warning ? <p class="question-warning">{warning}</p> : null}
+      </div>
+      {description ? <Description text={description} /> : null}
+      {input && input !== "{}" ? (
+        <CodeBlock text={plain(formatJson(input))} label="arguments, in full" />
+      ) : (
+        <p class="muted small-text">No arguments.</p>
+      )}
       {/* Once more as it will be read, for programs and the like; the JSON above stays the whole truth. */}
-      {readable(question.input ?? "").texts.map(({ name, text }) => (
-        <CodeBlock key={name} text={text} label={name} />
+      {readable(input ?? "").texts.map(({ name, text }) => (
+        <CodeBlock key={name} text={plain(text)} label={plainLine(name)} />
       ))}
-      {question.details.map((detail) => (
-        <CodeBlock key={detail} text={detail} label="details" />
+      {details.map((detail) => (
+        <CodeBlock key={detail} text={plain(detail)} label="details" />
       ))}
       <div class="actions">
-        {question.options.map((option) => (
+        {options.map(({ id, name, role }) => (
           <button
-            key={option.optionId}
+            key={id}
             type="button"
-            class={option.kind.startsWith("allow") ? "primary" : ""}
-            onClick={() => question.answer(option.optionId)}
+            class={role === "primary" ? "primary" : ""}
+            aria-disabled={!armed.value}
+            onClick={() => answer(id)}
           >
-            {option.name}
+            {plainLine(name, 60)}
           </button>
         ))}
-        {question.options.some(({ kind }) => kind.startsWith("reject")) ? null : (
-          <button type="button" onClick={() => question.answer(undefined)}>
+        {options.some(({ role }) => role === "deny") ? null : (
+          <button type="button" aria-disabled={!armed.value} onClick={() => answer(undefined)}>
             Do not answer
           </button>
         )}
+        {waiting > 0 ? (
+          <button type="button" class="quiet" onClick={withdrawQuestions}>
+            Answer none of {waiting + 1}
+          </button>
+        ) : null}
       </div>
     </section>
   );
 }
 
-export function Questions(): VNode {
-  return (
-    <>
-      {questions.value.map((question) => (
-        <QuestionCard key={question.key} question={question} />
-      ))}
-    </>
-  );
+/** The question whose turn it is. */
+export function Questions(): VNode | null {
+  const [first, ...others] = questions.value;
+  return first ? <QuestionCard key={first.key} question={first} waiting={others.length} /> : null;
 }
