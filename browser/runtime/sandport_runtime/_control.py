@@ -60,10 +60,10 @@ class Control:
         self._lanes: asyncio.TaskGroup | None = None
         self.task: asyncio.Task[None] | None = None
         self._event = event
-        self._time_limit = time_limit
         self._raw_log = raw_log
         self._loop = loop
-        self._user = UserTools()
+        self._load_limit = None if time_limit is None else max(time_limit, MIN_LOAD_LIMIT)
+        self._user = UserTools(self._load_limit)
         self._servers: dict[str, FastMCP[Any]] = {}
         self._failures = dict(failures)
         self._requests: set[asyncio.Task[None]] = set()
@@ -82,6 +82,7 @@ class Control:
             "adopt": self._adopt,
             "mountZip": self._mount_zip,
             "loadTools": self._load_tools,
+            "loadPackage": self._load_package,
             "unloadTools": self._unload_tools,
             "listTools": self._list_tools,
         }
@@ -135,7 +136,7 @@ class Control:
                 # A copy into Python's memory: the page's buffer goes away with the message.
                 request["data"] = data.to_bytes() if hasattr(data, "to_bytes") else bytes(data)
             value = await op(**request)
-        except Exception as exc:
+        except (Exception, KeyboardInterrupt, SystemExit) as exc:
             known = isinstance(exc, (ArchiveError, LoadError, LocalError, MountError, ValueError))
             message = str(exc) if known else f"{type(exc).__name__}: {exc}"
             self._event({"seq": seq, "ok": False, "error": {"message": message, "type": type(exc).__name__}})
@@ -180,12 +181,22 @@ class Control:
         return {"files": files, "bytes": size}
 
     async def _load_tools(self, name: str, source: str) -> dict[str, list[str]]:
-        TIME_LIMIT.set(None if self._time_limit is None else max(self._time_limit, MIN_LOAD_LIMIT))
-        # The next step of this task runs under the limit just set.
-        await asyncio.sleep(0)
+        await self._limited()
         tools = await self._user.load(name, source)
         await self._changed()
         return {"tools": tools}
+
+    async def _load_package(self, name: str, data: bytes, server: str | None = None) -> dict[str, list[str]]:
+        await self._limited()
+        tools = await self._user.load_package(name, data, server)
+        await self._changed()
+        return {"tools": tools}
+
+    async def _limited(self) -> None:
+        """Let the deadline end what this request does next and does not give way."""
+        TIME_LIMIT.set(self._load_limit)
+        # The next step of this task runs under the limit just set.
+        await asyncio.sleep(0)
 
     async def _unload_tools(self, name: str) -> None:
         if await self._user.unload(name):

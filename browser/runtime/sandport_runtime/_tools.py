@@ -1,31 +1,34 @@
-"""The tools that a person writes in the page: modules loaded from text, each a FastMCP server under `user`.
+"""The tools that a person brings: texts and packages, each a FastMCP server under `user`.
 
-Invariant: a module that fails to load leaves what was loaded before in place, under the same name too; two modules
-never provide the same tool; unloading runs the module's lifespan to its end and forgets the module.
+Invariant: what fails to load leaves what was loaded before in place, under the same name too; two of them never provide
+the same tool or module; unloading runs the lifespan to its end and forgets the code. Loads and unloads happen one after
+the other, in the order in which they were asked for, and each ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-import linecache
-import sys
+import keyword
 import traceback
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from fastmcp import FastMCP
 from fastmcp.server.providers.base import Provider
+from fastmcp.server.providers.fastmcp_provider import FastMCPProvider
+
+from sandport_runtime._modules import Code, LoadError, Text
+from sandport_runtime._packages import Package
 
 __all__ = ["LoadError", "UserTools"]
 
-
-class LoadError(Exception):
-    """A tool module could not be loaded; the text says why, and where in the module."""
+STOP_LIMIT: Final = 5.0
+"""Seconds that a lifespan has to end; after that it is cancelled, and after as many again left alone."""
 
 
 @dataclass
 class _Loaded:
+    code: Code
     server: FastMCP[Any]
     provider: Provider
     tools: list[str]
@@ -44,33 +47,53 @@ class _Lifespan:
     async def _run(self) -> None:
         try:
             async with self._server._lifespan_manager():
-                self._started.set_result(None)
+                if not self._started.done():
+                    self._started.set_result(None)
                 await self._stop.wait()
-        except BaseException as exc:
-            if not self._started.done():
-                self._started.set_exception(exc)
-                return
+        except asyncio.CancelledError:
+            self._started.cancel()
             raise
+        except (Exception, KeyboardInterrupt, SystemExit) as exc:
+            if self._started.done():
+                # The tools go, or stay, in any case.
+                traceback.print_exception(exc)
+            else:
+                self._started.set_exception(exc)
 
     async def start(self) -> None:
-        await self._started
+        try:
+            await self._started
+        except BaseException:
+            self._task.cancel()
+            raise
 
     async def stop(self) -> None:
         self._stop.set()
-        await asyncio.gather(self._task, return_exceptions=True)
+        for _ in range(2):
+            await asyncio.wait({self._task}, timeout=STOP_LIMIT)
+            if self._task.done():
+                return
+            self._task.cancel()
 
 
 class UserTools:
-    """The modules under the server `user`."""
+    """The code under the server `user`.
 
-    def __init__(self) -> None:
+    Args:
+        limit: seconds that loading may take on the whole; None for no limit. What does not give way is for the loop's
+            deadline to end.
+    """
+
+    def __init__(self, limit: float | None = None) -> None:
+        self._limit = limit
+        self._turn = asyncio.Lock()
         self.server: FastMCP[Any] = FastMCP(
             "user", instructions="Tools that the person at the page wrote. They may change while you work."
         )
         self._loaded: dict[str, _Loaded] = {}
 
     async def load(self, name: str, source: str) -> list[str]:
-        """Load a module, in place of an earlier one of the same name.
+        """Load a module of one text, in place of what had the name before.
 
         Args:
             name: an identifier; the module's name in tracebacks.
@@ -80,85 +103,105 @@ class UserTools:
             The names of its tools.
 
         Raises:
-            LoadError: it does not compile, raised, or has no server; or one of its tools exists already.
+            LoadError: it does not compile, raised, took too long, or has no server; or one of its tools exists already.
         """
-        if not name.isidentifier():
-            raise LoadError(f"{name!r} is no Python identifier: use letters, digits and underscores")
-        server = _execute(name, source)
-        tools = [tool.name for tool in await server.list_tools()]
-        for other, loaded in self._loaded.items():
-            taken = sorted(set(tools) & set(loaded.tools))
-            if other != name and taken:
+        return await self._load(name, Text(_identifier(name), source))
+
+    async def load_package(self, name: str, data: bytes, server: str | None = None) -> list[str]:
+        """Load a wheel or a zipped folder, in place of what had the name before.
+
+        Args:
+            name: an identifier; the package's own name where the folder itself is the package.
+            data: the archive.
+            server: `module` or `module:attribute` of its FastMCP server; see `Package`.
+
+        Returns:
+            The names of its tools.
+
+        Raises:
+            ArchiveError: the archive cannot be unpacked.
+            LoadError: as `load`; or it cannot work here, or has a module of a name that is taken.
+        """
+        return await self._load(name, Package(_identifier(name), data, server))
+
+    async def _load(self, name: str, code: Code) -> list[str]:
+        async with self._turn:
+            before = self._loaded.get(name)
+            loaded: _Loaded | None = None
+            try:
+                async with asyncio.timeout(self._limit):
+                    code.prepare()
+                    # Another step, with a limit of its own.
+                    await asyncio.sleep(0)
+                    if before is not None:
+                        before.code.leave()
+                    loaded = await self._try(name, code)
+                self._swap(name, before, loaded)
+            except BaseException as exc:
+                code.leave()
+                code.forget()
+                if before is not None:
+                    before.code.enter()
+                if loaded is not None:
+                    await loaded.lifespan.stop()
+                if isinstance(exc, (KeyboardInterrupt, TimeoutError)):
+                    raise LoadError(f"{name!r} did not finish loading within the time limit") from None
+                raise
+            if before is not None:
+                await before.lifespan.stop()
+                before.code.forget()
+            return loaded.tools
+
+    async def _try(self, name: str, code: Code) -> _Loaded:
+        """Run code whose predecessor has left, up to the point where only its tools have to be offered."""
+        others = {other: loaded for other, loaded in self._loaded.items() if other != name}
+        for other, loaded in others.items():
+            if taken := sorted(code.names & loaded.code.names):
+                raise LoadError(f"the package {other!r} already has a module {taken[0]!r}: rename one of them")
+        server = code.run()
+        try:
+            tools = [tool.name for tool in await server.list_tools()]
+        except Exception as exc:
+            raise LoadError(f"the tools of {name!r} cannot be listed: {type(exc).__name__}: {exc}") from exc
+        for other, loaded in others.items():
+            if taken := sorted(set(tools) & set(loaded.tools)):
                 raise LoadError(f"the module {other!r} already has a tool {taken[0]!r}: rename one of them")
         lifespan = _Lifespan(server)
         try:
             await lifespan.start()
-        except Exception as exc:
+        except (Exception, SystemExit) as exc:
             raise LoadError(f"the lifespan of {name!r} failed: {type(exc).__name__}: {exc}") from exc
-        await self.unload(name)
-        before = len(self.server.providers)
-        self.server.mount(server)
-        self._loaded[name] = _Loaded(server, self.server.providers[before], tools, lifespan)
-        return tools
+        return _Loaded(code, server, FastMCPProvider(server), tools, lifespan)
+
+    def _swap(self, name: str, before: _Loaded | None, loaded: _Loaded | None) -> None:
+        """Offer other tools under a name, in one step: no call finds neither."""
+        providers = self.server.providers
+        if loaded is not None:
+            # First: it is refused where it cannot work.
+            self.server.add_provider(loaded.provider)
+        if before is not None:
+            at = providers.index(before.provider)
+            if loaded is not None:
+                providers.insert(at, providers.pop())
+            providers.remove(before.provider)
+            del self._loaded[name]
+        if loaded is not None:
+            self._loaded[name] = loaded
 
     async def unload(self, name: str) -> bool:
-        """Take a module away; False when there is none of that name."""
-        loaded = self._loaded.pop(name, None)
-        if loaded is None:
-            return False
-        self.server.providers.remove(loaded.provider)
-        await loaded.lifespan.stop()
-        return True
+        """Take code away; False when there is none of that name."""
+        async with self._turn:
+            loaded = self._loaded.get(name)
+            if loaded is None:
+                return False
+            self._swap(name, loaded, None)
+            await loaded.lifespan.stop()
+            loaded.code.leave()
+            loaded.code.forget()
+            return True
 
 
-def _execute(name: str, source: str) -> FastMCP[Any]:
-    """Run the module's text and return the server that it defines."""
-    filename = f"<{name}>"
-    module = ModuleType(f"sandport_user.{name}")
-    module.__file__ = filename
-    # Tracebacks then show the text's own lines.
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    before = sys.modules.get(module.__name__)
-    # pydantic looks annotations up in the module of that name.
-    sys.modules[module.__name__] = module
-    try:
-        exec(compile(source, filename, "exec"), module.__dict__)
-        return _server_of(name, module)
-    except BaseException as exc:
-        if before is None:
-            del sys.modules[module.__name__]
-        else:
-            sys.modules[module.__name__] = before
-        if isinstance(exc, LoadError):
-            raise
-        if isinstance(exc, KeyboardInterrupt):
-            raise LoadError(f"{name!r} did not finish loading within the time limit") from None
-        if isinstance(exc, (Exception, SystemExit)):
-            raise LoadError(_own_traceback(exc, filename)) from None
-        raise
-
-
-def _server_of(name: str, module: ModuleType) -> FastMCP[Any]:
-    server = module.__dict__.get("mcp")
-    if isinstance(server, FastMCP):
-        return server
-    found = [value for value in module.__dict__.values() if isinstance(value, FastMCP)]
-    if len(found) == 1:
-        return found[0]
-    raise LoadError(
-        f"{name!r} defines no server: it needs `mcp = FastMCP({name!r})` and functions with `@mcp.tool`"
-        if not found
-        else f"{name!r} defines {len(found)} servers: name one of them `mcp`"
-    )
-
-
-def _own_traceback(exc: BaseException, filename: str) -> str:
-    """The traceback from the module's own first frame on: the frames before are ours and say nothing."""
-    shown = traceback.TracebackException.from_exception(exc)
-    for index, frame in enumerate(shown.stack):
-        if frame.filename == filename:
-            del shown.stack[:index]
-            break
-    else:
-        shown.stack.clear()
-    return "".join(shown.format()).rstrip()
+def _identifier(name: str) -> str:
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+        raise LoadError(f"{name!r} is no Python identifier: use letters, digits and underscores")
+    return name
