@@ -105,7 +105,10 @@ PACKAGE = {
         # Its server is in a module below, as in most projects.
         (wheel(**PACKAGE, **{"acme/server.py": SUB}), None),
         (wheel(**PACKAGE, **{"acme/server.py": SUB}), "acme.server"),
-        (wheel(**PACKAGE, **{"acme/server.py": SUB.replace("mcp = ", "app = ").replace("@mcp", "@app")}), "acme.server:app"),
+        (
+            wheel(**PACKAGE, **{"acme/server.py": SUB.replace("mcp =", "app =").replace("@mcp", "@app")}),
+            "acme.server:app",
+        ),
         (wheel(tag="py2-none-any\nTag: py3-none-any", **{"acme.py": SERVER.format(name="one", value=1)}), None),
         (wheel(tag="py310-none-any", **{"acme.py": SERVER.format(name="one", value=1)}), None),
         (wheel(**{"acme_tools-1.0.data/purelib/acme.py": SERVER.format(name="one", value=1)}), None),
