@@ -7,13 +7,21 @@ import logging
 import sys
 
 import anyio
-from tests.peers import agentpool, install, python_sdk, recorded, ts
+from tests.peers import agentpool, install, python_sdk, recorded, stock, ts
 from tests.peers.suite import Outcome, Suite, run, table
 
 
 def suites() -> list[Suite]:
     """Every suite there is."""
-    return [*ts.agents(), *ts.providers(), *python_sdk.suites(), *agentpool.suites(), *ts.legacy(), *recorded.suites()]
+    return [
+        *ts.agents(),
+        *ts.providers(),
+        *python_sdk.suites(),
+        *agentpool.suites(),
+        *ts.legacy(),
+        *recorded.suites(),
+        *stock.suites(),
+    ]
 
 
 async def _all(chosen: list[Suite]) -> list[Outcome]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.peers.channels import HERE, NODE_MODULES, ROOT
 
-__all__ = ["InstallError", "node", "npm", "python"]
+__all__ = ["InstallError", "agent", "node", "npm", "python"]
 
 STAMPS = ROOT / ".cache" / "stamps"
 
@@ -34,8 +34,8 @@ def _run(command: Sequence[str], cwd: Path, what: str) -> None:
         raise InstallError(f"{what} could not be installed: {' '.join(command)} ended with {done.returncode}")
 
 
-def npm(folder: Path, modules: Path) -> None:
-    """`npm ci` in `folder` unless `modules` stands as its lock says."""
+def npm(folder: Path, modules: Path, *command: str) -> None:
+    """`npm ci`, or another command, in `folder` unless `modules` stands as its lock says."""
     lock = folder / "package-lock.json"
     stamp, digest = STAMPS / f"npm-{folder.name}", _digest([lock])
     if modules.is_dir() and stamp.exists() and stamp.read_text() == digest:
@@ -43,7 +43,8 @@ def npm(folder: Path, modules: Path) -> None:
     found = shutil.which("npm")
     if found is None:
         raise InstallError("npm is missing. Get it with: apt-get install nodejs npm")
-    _run([found, "ci", "--no-audit", "--no-fund", "--loglevel=error"], folder, f"{folder.name}/package-lock.json")
+    options = ["--no-audit", "--no-fund", "--loglevel=error"]
+    _run([found, *(command or ["ci"]), *options], folder, f"{folder.name}/package-lock.json")
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(digest)
 
@@ -51,6 +52,42 @@ def npm(folder: Path, modules: Path) -> None:
 def node() -> None:
     """The releases of the TypeScript SDK."""
     npm(HERE, NODE_MODULES)
+
+
+def agent(folder: Path) -> Path:
+    """An agent from a lock of its own, npm's or pip's, with nothing of ours beside; returns where its programs are."""
+    if (folder / "package.json").exists():
+        # Not `ci`: it wants every optional package of every platform in the lock, and not all of them are published.
+        npm(folder, folder / "node_modules", "install", "--no-save")
+        return folder / "node_modules" / ".bin"
+    lock, target = folder / "requirements.txt", ROOT / ".venv-peers" / folder.name
+    stamp, digest = STAMPS / f"venv-peers-{folder.name}", _digest([lock])
+    if not ((target / "bin").is_dir() and stamp.exists() and stamp.read_text() == digest):
+        uv = _uv()
+        _run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(target)], ROOT, str(target.name))
+        sync = [
+            uv,
+            "pip",
+            "sync",
+            "--quiet",
+            "--python",
+            str(target),
+            "--require-hashes",
+            "--compile-bytecode",
+            str(lock),
+        ]
+        _run(sync, ROOT, f"{folder.name}/{lock.name}")
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        stamp.write_text(digest)
+    return target / "bin"
+
+
+def _uv() -> str:
+    local = ROOT / ".tools" / "bin" / "uv"
+    uv = str(local) if local.exists() else shutil.which("uv")
+    if uv is None:
+        raise InstallError("uv is missing: run ./build.sh once, it gets its own")
+    return uv
 
 
 def python(name: str, requirement: str, *, prerelease: bool = False) -> Path:
@@ -62,10 +99,7 @@ def python(name: str, requirement: str, *, prerelease: bool = False) -> Path:
     digest = _digest([project, ROOT / "requirements" / "dev.txt"]) + requirement
     if interpreter.exists() and stamp.exists() and stamp.read_text() == digest:
         return interpreter
-    local = ROOT / ".tools" / "bin" / "uv"
-    uv = str(local) if local.exists() else shutil.which("uv")
-    if uv is None:
-        raise InstallError("uv is missing: run ./build.sh once, it gets its own")
+    uv = _uv()
     _run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder)], ROOT, f".venv-peers/{name}")
     pre = ["--prerelease=allow"] if prerelease else []
     locked = ["--constraint", str(_without(requirement))]

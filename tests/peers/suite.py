@@ -42,6 +42,8 @@ class Suite:
     """Whether it is the newest of its family."""
     missing: str | None = None
     """Why it cannot run here; it then counts as failed."""
+    limit: float = CASE_LIMIT
+    """Seconds for each case."""
 
     @property
     def name(self) -> str:
@@ -96,7 +98,7 @@ async def _run(suite: Suite, exchange: Exchange, outcome: Outcome, left: list[st
             for case in suite.cases:
                 exchange.clear()
                 try:
-                    with anyio.fail_after(CASE_LIMIT):
+                    with anyio.fail_after(suite.limit):
                         await case(peer)
                 except (Exception, ExceptionGroup) as error:
                     _report(suite.name, case.__name__, error, exchange)
