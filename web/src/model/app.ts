@@ -217,6 +217,11 @@ export class App {
     return this.#sandbox.loadTools(name, source);
   }
 
+  /** Loads a wheel or a zipped folder; returns the names of its tools. */
+  loadPackage(name: string, archive: Blob): Promise<readonly string[]> {
+    return this.#sandbox.loadPackage(name, archive);
+  }
+
   unloadTools(name: string): Promise<void> {
     return this.#sandbox.unloadTools(name);
   }

@@ -124,6 +124,11 @@ export class SandboxHost {
     return sandbox.loadTools(name, source);
   }
 
+  async loadPackage(name: string, archive: Blob): Promise<readonly string[]> {
+    const sandbox = await this.#began.promise;
+    return sandbox.loadPackage(name, archive);
+  }
+
   async unloadTools(name: string): Promise<void> {
     const sandbox = await this.#began.promise;
     await sandbox.unloadTools(name);
