@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp import Client
 from sandport_runtime import _fresh, _standins
 from sandport_runtime._channel import PortChannel
 from sandport_runtime._files import ArchiveError, mount_zip
@@ -195,6 +196,83 @@ async def test_a_module_that_does_not_load_says_why_and_changes_nothing(source: 
     assert words in str(caught.value)
     assert "sandport_runtime" not in str(caught.value)
     assert [tool.name for tool in await tools.server.list_tools()] == ["kept"]
+
+
+KINDS = """
+from contextlib import asynccontextmanager
+from fastmcp import Context, FastMCP
+from fastmcp.exceptions import ToolError
+@asynccontextmanager
+async def life(server):
+    yield {"made": "here"}
+mcp = FastMCP("kinds", lifespan=life)
+@mcp.tool
+def plain(text: str, times: int = 1) -> str:
+    return text * times
+@mcp.tool
+def structured() -> dict[str, list[float]]:
+    return {"values": [1.5, 2.0]}
+@mcp.tool
+async def where(ctx: Context) -> list[str]:
+    return [ctx.fastmcp.name, ctx.lifespan_context["made"]]
+@mcp.tool
+def broken() -> str:
+    return {}["key"]
+@mcp.tool
+def refused() -> str:
+    raise ToolError("not now")
+@mcp.tool
+def grow() -> str:
+    mcp.tool(lambda: "grown", name="later")
+    return "done"
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("plain", {"text": "ab", "times": 2}),
+        ("plain", {"text": "ab", "times": "many"}),
+        ("plain", {}),
+        ("structured", {}),
+        ("where", {}),
+        ("broken", {}),
+        ("refused", {}),
+        ("nothing", {}),
+        ("later", {}),
+    ],
+)
+async def test_a_call_that_goes_straight_to_its_module_answers_as_by_mounting(
+    tool: str, arguments: dict[str, Any]
+) -> None:
+    straight, mounting = UserTools(), UserTools()
+    for tools in (straight, mounting):
+        await tools.load("kinds", KINDS)
+    mounting._owners.clear()
+    answers = []
+    for tools in (straight, mounting):
+        async with Client(tools.server, mode="legacy") as client:
+            await client.call_tool("grow", {})
+            answers.append(await client.call_tool_mcp(tool, arguments))
+        await tools.unload("kinds")
+    assert answers[0] == answers[1]
+    assert answers[0].is_error == (
+        tool in ("broken", "refused", "nothing")
+        or arguments.get("times") == "many"
+        or (tool == "plain" and not arguments)
+    )
+
+
+async def test_a_tool_that_moved_to_another_module_is_called_there() -> None:
+    tools = UserTools()
+    await tools.load("a", ONE.format(name="moving", value=1))
+    await tools.unload("a")
+    await tools.load("b", ONE.format(name="moving", value=2))
+    async with Client(tools.server, mode="legacy") as client:
+        assert (await client.call_tool("moving", {})).data == 2
+    await tools.load("b", ONE.format(name="other", value=3))
+    async with Client(tools.server, mode="legacy") as client:
+        assert (await client.call_tool_mcp("moving", {})).is_error
 
 
 async def test_a_traceback_shows_the_modules_own_line() -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from mcp.server.lowlevel import Server
 
-__all__ = ["LIST_KINDS", "ListKind", "MountedServer"]
+__all__ = ["LIST_KINDS", "ListKind", "MountedServer", "guard_tools"]
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class MountedServer:
         self._ready = anyio.Event()
         self._ended = anyio.Event()
         self._bus = _subscription_bus(self.low)
-        _guard(server)
+        guard_tools(server)
 
     # -- life -----------------------------------------------------------------------------------------------
 
@@ -371,10 +371,11 @@ def _subscription_bus(low: Server[Any]) -> SubscriptionBus:
 _SERVING: Final[ContextVar[MountedServer | None]] = ContextVar("sandport_serving", default=None)
 
 
-def _guard(server: Any) -> None:
+def guard_tools(server: Any) -> None:
     """Put this module's rules inside a FastMCP server, for what cannot be done around it; once, however often mounted.
 
-    Where the server is used otherwise, nothing changes.
+    Where the server is used otherwise, nothing changes. A host does it to each server it mounts; a server that answers
+    calls in the stead of a mounted one needs it too.
     """
     from fastmcp import FastMCP
     from fastmcp.exceptions import FastMCPError, ToolError
