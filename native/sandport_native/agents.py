@@ -6,9 +6,11 @@ install.
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import os
 import shlex
+import shutil
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -100,38 +102,80 @@ def load_agents(file: Path) -> dict[str, AgentSpec]:
     Each `[agents.NAME]` has `command` (text or list), optional `env` (table of text) and `cwd` (relative to the file).
 
     Raises:
-        AgentConfigError: unreadable, or a wrong shape; the text names the place.
+        AgentConfigError: unreadable, or a wrong shape; the text names the place and what belongs there.
     """
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
-        raise AgentConfigError(f"{file}: {exc}") from exc
+    except OSError as exc:
+        raise AgentConfigError(f"{file}: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise AgentConfigError(f"{file}: not UTF-8 (byte {exc.start})") from exc
+    except tomllib.TOMLDecodeError as exc:
+        raise AgentConfigError(f"{file}: this is not TOML: {exc}") from exc
+    _only(str(file), data, {"agents"})
     tables = data.get("agents")
     if not isinstance(tables, dict) or not tables:
-        raise AgentConfigError(f"{file}: no [agents.NAME] table")
+        raise AgentConfigError(f"{file}: no [agents.NAME] table. Write one: {_EXAMPLE}")
     return {name: _agent(file, name, table) for name, table in tables.items()}
+
+
+_EXAMPLE = "[agents.helper] and below it: command = 'helper --acp'"
+
+
+def _only(where: str, entries: Mapping[str, object], allowed: set[str]) -> None:
+    for key in sorted(set(entries) - allowed):
+        near = difflib.get_close_matches(key, allowed, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(allowed))}"
+        raise AgentConfigError(f"{where}: unknown key {key!r}; {hint}")
 
 
 def _agent(file: Path, name: str, table: object) -> AgentSpec:
     where = f"{file}: agents.{name}"
     if not isinstance(table, Mapping):
-        raise AgentConfigError(f"{where} must be a table")
+        raise AgentConfigError(f"{where} must be a table: {_EXAMPLE}")
+    if not name.strip() or not name.isprintable():
+        raise AgentConfigError(f"{file}: an agent's name must be visible text, not {name!r}")
     entries: Mapping[str, Any] = table
-    if unknown := set(entries) - _ALLOWED_KEYS:
-        raise AgentConfigError(
-            f"{where}: unknown key {sorted(unknown)[0]!r}; known are {', '.join(sorted(_ALLOWED_KEYS))}"
-        )
+    _only(where, entries, _ALLOWED_KEYS)
     command = entries.get("command")
+    if command is None:
+        raise AgentConfigError(f"{where}: command is missing; it says how to start the agent")
     if isinstance(command, str):
-        words = parse_command(command)
-    elif isinstance(command, list) and command and all(isinstance(word, str) for word in command):
+        try:
+            words = parse_command(command)
+        except AgentConfigError as exc:
+            raise AgentConfigError(f"{where}: {exc}") from exc
+    elif isinstance(command, list) and command and all(isinstance(word, str) for word in command) and command[0]:
         words = list(command)
     else:
-        raise AgentConfigError(f"{where}: command must be text or a list of texts")
+        raise AgentConfigError(f"{where}: command must be text or a list of texts, the program first")
     env = entries.get("env", {})
-    if not isinstance(env, Mapping) or not all(isinstance(value, str) for value in env.values()):
+    if not isinstance(env, Mapping):
         raise AgentConfigError(f"{where}: env must be a table of texts")
+    for key, value in env.items():
+        if not isinstance(value, str):
+            raise AgentConfigError(f"{where}: env.{key} must be text, in quotes")
+        if not key or "=" in key or "\0" in key + value:
+            raise AgentConfigError(f"{where}: env has a name or value that no process can be given: {key!r}")
     cwd = entries.get("cwd")
-    if cwd is not None and not isinstance(cwd, str):
+    if cwd is None:
+        return AgentSpec(name, words, dict(env))
+    if not isinstance(cwd, str):
         raise AgentConfigError(f"{where}: cwd must be text")
-    return AgentSpec(name, words, dict(env), (file.parent / cwd).resolve() if cwd is not None else None)
+    folder = (file.parent / cwd).resolve()
+    if not folder.is_dir():
+        raise AgentConfigError(f"{where}: cwd {folder} is no folder")
+    return AgentSpec(name, words, dict(env), folder)
+
+
+def command_problem(spec: AgentSpec) -> str | None:
+    """Why the agent could not be started now, or None. It may be installed later, so this is no error by itself."""
+    program = spec.command[0]
+    if "/" in program:
+        found = os.access((spec.cwd or Path.cwd()) / program, os.X_OK)
+    else:
+        found = shutil.which(program, path=spec.env.get("PATH")) is not None
+    if found:
+        return None
+    where = "does not exist or cannot be run" if "/" in program else "is not on PATH"
+    return f"agent {spec.name}: {program} {where}; install it, or give its whole path"

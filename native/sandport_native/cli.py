@@ -10,7 +10,10 @@ import logging
 from pathlib import Path
 from typing import Literal
 
-import click
+try:
+    import click
+except ModuleNotFoundError:
+    raise SystemExit("sandport: the command line needs further packages: pip install 'sandport[native]'") from None
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -37,31 +40,63 @@ def main() -> None:
 @click.option("--dist", type=click.Path(file_okay=False, path_type=Path), help="The built bundle. Default: dist/.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=0, show_default="a free one", type=click.IntRange(0, 65535), help="Port to listen on.")
-@click.option("--allow-remote", is_flag=True, help="Allow a --host that is not loopback (needs --public-url).")
-@click.option("--public-url", "public_urls", multiple=True, metavar="URL", help="Address given by a reverse proxy.")
+@click.option(
+    "--tls-cert",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Speak TLS with this certificate and its chain (PEM). SIGHUP reads it anew.",
+)
+@click.option(
+    "--tls-key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The certificate's private key (PEM, no passphrase). Default: in --tls-cert too.",
+)
+@click.option(
+    "--allow-remote", is_flag=True, help="Allow plain HTTP on a --host that is not loopback; TLS needs no such leave."
+)
+@click.option(
+    "--public-url",
+    "public_urls",
+    multiple=True,
+    metavar="URL",
+    help="Address at which people open the page when it is not the gateway's own, e.g. that of a reverse proxy. "
+    "Repeatable; the first is printed.",
+)
 @click.option(
     "--allow-origin",
     "origins",
     multiple=True,
     metavar="ORIGIN",
-    help="Another page that may connect; `null` opts in.",
+    help="Another page that may open the socket, e.g. https://app.example; `null` for pages without an origin. "
+    "Repeatable.",
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in a browser.")
-@click.option("--max-sockets", default=128, show_default=True, type=click.IntRange(1), help="Agents at once.")
+@click.option(
+    "--max-sockets", default=128, show_default=True, type=click.IntRange(1), help="Pages, and so agents, at once."
+)
 @click.option(
     "--max-message",
     default=64,
     show_default=True,
     type=click.IntRange(1),
     metavar="MIB",
-    help="MiB a message.",
+    help="Largest message in either direction, in MiB.",
 )
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Fixed token for several gateways behind one balancer. Default: a fresh one for each start.",
+    metavar="FILE",
+    help="Fixed token, for several gateways behind one balancer (see `sandport token`). Default: a fresh one for each "
+    "start.",
 )
-@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="The log on stderr: for people, or one JSON object a line.",
+)
 @click.option("--verbose", "-v", is_flag=True, help="Log more.")
 def serve(
     agent: str | None,
@@ -70,6 +105,8 @@ def serve(
     dist: Path | None,
     host: str,
     port: int,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     allow_remote: bool,
     public_urls: tuple[str, ...],
     origins: tuple[str, ...],
@@ -80,10 +117,15 @@ def serve(
     log_format: Literal["text", "json"],
     verbose: bool,
 ) -> None:
-    """Serve the page and its WebSocket to an agent from one loopback origin.
+    """Serve the page and its WebSocket to an agent from one origin.
 
     Prints one line with the address to open; it holds a token that is new for each start. Each open page gets an agent
     process of its own, which ends with the page. Stop with Ctrl-C.
+
+    \b
+    sandport serve                                 the demo agent, a free port
+    sandport serve --open --agent 'AGENT --acp'    any other ACP agent
+    sandport serve --config sandport.toml          several, and the page chooses
     """
     import anyio
 
@@ -91,15 +133,23 @@ def serve(
     from sandport_native.gateway.app import Agents
     from sandport_native.gateway.server import Settings, SettingsError
     from sandport_native.gateway.server import serve as run
-    from sandport_native.log import configure
+    from sandport_native.gateway.tls import Certificate
+    from sandport_native.log import configure, redactor
     from sandport_native.process import AgentSpec
 
     configure(log_format, logging.DEBUG if verbose else logging.INFO)
     if sum(value is not None for value in (agent, config, model)) > 1:
-        raise click.UsageError("--agent, --config and --model exclude each other")
+        raise click.UsageError(
+            "--agent, --config and --model exclude each other: --model is the demo agent's, --config names several"
+        )
+    if tls_key is not None and tls_cert is None:
+        raise click.UsageError("--tls-key also needs --tls-cert, the certificate that belongs to the key")
     try:
         if config is not None:
             specs = load_agents(config)
+            for spec in specs.values():
+                for value in spec.env.values():
+                    redactor.add(value)
         elif agent is not None:
             command = parse_command(agent)
             specs = {"agent": AgentSpec(Path(command[0]).name, command)}
@@ -113,10 +163,11 @@ def serve(
             public_urls=public_urls,
             allow_origins=origins,
             allow_remote=allow_remote,
+            certificate=Certificate(tls_cert, tls_key) if tls_cert is not None else None,
             open_browser=open_browser,
             max_sockets=max_sockets,
             max_message=max_message * 1024 * 1024,
-            token=token_file.read_text(encoding="utf-8").strip() if token_file is not None else None,
+            token=_read_token(token_file) if token_file is not None else None,
         )
         anyio.run(run, settings, _announce)
     except (AgentConfigError, SettingsError) as exc:
@@ -127,19 +178,60 @@ def _announce(line: str) -> None:
     click.echo(line)
 
 
+def _read_token(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else "it is no text"
+        raise click.ClickException(f"--token-file {file}: {why}; it must be readable by this user") from exc
+
+
 @main.command()
-def doctor() -> None:
+def token() -> None:
+    """Print a new token for --token-file.
+
+    \b
+    (umask 077; sandport token > token)
+    sandport serve --token-file token
+    """
+    from sandport_native.gateway.access import new_token
+
+    click.echo(new_token())
+
+
+@main.command()
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Look at the agents of this file too, as `serve --config` would.",
+)
+@click.option("--dist", type=click.Path(file_okay=False, path_type=Path), help="The built bundle. Default: dist/.")
+@click.option(
+    "--tls-cert",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Look at this certificate too, as `serve --tls-cert` would.",
+)
+@click.option("--tls-key", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Its private key.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object: ok, and findings with state, what, detail, remedy."
+)
+def doctor(config: Path | None, dist: Path | None, tls_cert: Path | None, tls_key: Path | None, as_json: bool) -> None:
     """Say what is installed, what would work, and what to do about the rest.
 
-    Exit status 1 if something that `sandport serve` needs is missing.
+    It changes nothing and needs no network. Exit status 1 if something is missing or wrong that `sandport serve` needs,
+    or that you named with an option; else 0.
     """
-    from sandport_native.doctor import examine
+    from sandport_native.doctor import examine, report
 
-    failed = False
-    for finding in examine():
-        click.echo(str(finding))
-        failed |= finding.needed and finding.state != "ok"
-    if failed:
+    findings = []
+    for finding in examine(config=config, dist=dist, cert=tls_cert, key=tls_key):
+        findings.append(finding)
+        if not as_json:
+            click.echo(str(finding))
+    if as_json:
+        click.echo(report(findings))
+    if any(finding.failed for finding in findings):
         raise SystemExit(1)
 
 

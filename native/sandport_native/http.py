@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 from collections.abc import Iterator
 
@@ -29,10 +30,22 @@ def listen(host: str, port: int) -> socket.socket:
         sock.bind((host.strip("[]"), port))
     except OSError as exc:
         sock.close()
-        raise ListenError(f"cannot listen on {host}:{port}: {exc.strerror}; try another --port") from exc
+        raise ListenError(f"cannot listen on {host}:{port}: {exc.strerror}; {_remedy(exc)}") from exc
     sock.listen(128)
     sock.setblocking(False)
     return sock
+
+
+def _remedy(exc: OSError) -> str:
+    match exc.errno:
+        case errno.EADDRINUSE:
+            return "another program has it: stop that one, or take another --port (0 for a free one)"
+        case errno.EACCES | errno.EPERM:
+            return "ports below 1024 belong to root: take a higher --port and let a proxy listen on the low one"
+        case errno.EADDRNOTAVAIL:
+            return "this machine has no such address: see `ip address`, or keep --host 127.0.0.1"
+        case _:
+            return "--host must be an address of this machine, such as 127.0.0.1"
 
 
 class QuietServer(uvicorn.Server):

@@ -164,6 +164,7 @@ class AgentProcess:
     async def _watch_stderr(self) -> None:
         splitter = LineSplitter(STDERR_LINE_BYTES)
         limiter = RateLimiter(STDERR_BURST, STDERR_PER_SECOND)
+        fields = {"agent": self.spec.name, "pid": self.pid}
         with contextlib.suppress(anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             while True:
                 for event in splitter.feed(await self._stderr.receive(_READ_BYTES)):
@@ -173,8 +174,10 @@ class AgentProcess:
                     if limiter.allow(anyio.current_time()):
                         missed = limiter.take_dropped()
                         if missed:
-                            log.warning("%s[%d]: %d stderr lines left out", self.spec.name, self.pid, missed)
-                        log.info("%s[%d]: %s", self.spec.name, self.pid, text)
+                            log.warning(
+                                "%s[%d]: %d stderr lines left out", self.spec.name, self.pid, missed, extra=fields
+                            )
+                        log.info("%s[%d]: %s", self.spec.name, self.pid, text, extra=fields)
 
     async def _drain(self) -> None:
         # A process that blocks on a full pipe cannot end by itself.

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -37,10 +38,8 @@ class RunningGateway:
     token: str
     log: list[str] = field(default_factory=list)
     log_grew: anyio.Event = field(default_factory=anyio.Event)
-
-    @property
-    def origin(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+    origin: str = ""
+    """Where a page of this gateway comes from."""
 
     @asynccontextmanager
     async def socket(self, **options: Any) -> AsyncIterator[AcpSocket]:
@@ -53,7 +52,8 @@ class RunningGateway:
         }
         query = options.pop("query", "")
         settings.update(options)
-        async with connect(f"ws://127.0.0.1:{self.port}/acp{query}", **settings) as connection:
+        address = self.origin.replace("http", "ws", 1)
+        async with connect(f"{address}/acp{query}", **settings) as connection:
             yield AcpSocket(connection)
 
     async def wait_log(self, text: str) -> str:
@@ -96,7 +96,8 @@ async def run_gateway(
         with anyio.fail_after(30):
             line = (await BufferedByteReceiveStream(process.stdout).receive_until(b"\n", 4096)).decode()
         address, _, token = line.removeprefix("Sandport is ready: ").strip().partition("/#token=")
-        gateway = RunningGateway(process, int(address.rpartition(":")[2]), token)
+        port = arguments[arguments.index("--port") + 1] if "--port" in arguments else address.rpartition(":")[2]
+        gateway = RunningGateway(process, int(port), token, origin=address)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_collect, process, gateway)
             try:
@@ -127,6 +128,13 @@ async def _collect(process: Process, gateway: RunningGateway) -> None:
 async def gateway(anyio_backend: str) -> AsyncIterator[RunningGateway]:
     async with run_gateway() as running:
         yield running
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has; another program could take it, which is why most tests let the gateway."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
 
 
 def alive(pid: int) -> bool:

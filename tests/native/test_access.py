@@ -40,6 +40,44 @@ def test_foreign_origin_is_refused(access: Access, origins: list[str]) -> None:
     assert "Origin" in refusal.reason
 
 
+class TestBehindAProxy:
+    """A proxy that changes what the gateway checks is refused with a text that says which setting it is."""
+
+    PUBLIC = "https://sandport.example"
+
+    @pytest.fixture
+    def access(self) -> Access:
+        return Access([OWN], "secret-token", public=[self.PUBLIC])
+
+    def test_as_it_should_be(self, access: Access) -> None:
+        assert access.check_socket(["sandport.example"], [self.PUBLIC], GOOD) is None
+        assert access.origin_for("sandport.example") == self.PUBLIC
+        assert access.check_socket(["127.0.0.1:8765"], [OWN], GOOD) is None
+
+    @pytest.mark.parametrize(
+        ("host", "origin", "hint"),
+        [
+            ("127.0.0.1:8765", "https://sandport.example", "$http_host"),  # the proxy does not pass the Host on
+            ("sandport.example", "http://sandport.example", "http where the page has https"),
+            ("sandport.example:8443", "https://sandport.example:8443", "--public-url must name it"),
+            ("backend", "https://sandport.example", "a proxy must pass the Host on"),
+        ],
+    )
+    def test_wrong_settings(self, access: Access, host: str, origin: str, hint: str) -> None:
+        refusal = access.check_socket([host], [origin], GOOD)
+        assert refusal is not None
+        assert hint in refusal.reason
+        assert repr(host) in str(refusal)  # the log says what came
+        assert host not in refusal.reason
+
+
+def test_a_strangers_headers_are_cut_for_the_log(access: Access) -> None:
+    refusal = access.check_host(["x\n" * 5000])
+    assert refusal is not None
+    assert len(str(refusal)) < 1000
+    assert "\n" not in str(refusal)
+
+
 @pytest.mark.parametrize("hosts", [[], ["evil.example"], ["127.0.0.1"], ["127.0.0.1:8766"], ["127.0.0.1:8765"] * 2])
 def test_foreign_host_is_refused(access: Access, hosts: list[str]) -> None:
     refusal = access.check_socket(hosts, [OWN], GOOD)

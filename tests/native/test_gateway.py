@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from .conftest import ECHO, RunningGateway, alive, gone, run_gateway
+from sandport_native.gateway import tls
+
+from .certificates import Certificate, certificate
+from .conftest import ECHO, RunningGateway, alive, free_port, gone, run_gateway
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
 
@@ -205,6 +212,148 @@ class TestMessages:
         await gone(pid)
 
 
+class TestSecretsAndLogs:
+    TOKEN = "fixed-token-0123456789abcdef"
+    KEY = "sk-environment-0123456789"
+    VALUE = "value of the config file"
+    BEARER = "bearer-0123456789abcdef"
+
+    @pytest.mark.parametrize("form", ["text", "json"])
+    async def test_no_secret_reaches_a_log_or_a_close_reason(self, tmp_path: Path, form: str) -> None:
+        (tmp_path / "token").write_text(self.TOKEN + "\n", encoding="utf-8")
+        config = tmp_path / "sandport.toml"
+        config.write_text(
+            f"[agents.echo]\ncommand = {json.dumps(ECHO)}\nenv = {{ SETTING = {json.dumps(self.VALUE)} }}\n",
+            encoding="utf-8",
+        )
+        arguments = [
+            "--config",
+            str(config),
+            "--token-file",
+            str(tmp_path / "token"),
+            "--log-format",
+            form,
+            "--verbose",
+        ]
+        said = f"{self.TOKEN} {self.KEY} {self.VALUE} Authorization: Bearer {self.BEARER}"
+        async with run_gateway(*arguments, agent=None, env={"MY_API_KEY": self.KEY}) as gateway:
+            await refused(gateway, subprotocols=["acp.v1", f"sandport.token.{self.BEARER}"])
+            async with gateway.socket() as socket:
+                environment = (await socket.request("environment"))["result"]
+                assert (environment["MY_API_KEY"], environment["SETTING"]) == (self.KEY, self.VALUE)
+                await socket.request("stderr", {"lines": 1, "text": f"agent says {said} \x1b[2J"})
+                await socket.connection.send(f"not JSON: {said}")  # a frame that is refused and logged
+                assert (await socket.receive())["error"]["code"] == -32700
+                with pytest.raises(ConnectionClosed) as info:
+                    await socket.request("exit", {"status": 3, "words": said})
+            await gateway.wait_log("ended (")
+        assert info.value.rcvd is not None
+        text = "\n".join([*gateway.log, info.value.rcvd.reason])
+        assert "agent says ***" in text
+        for secret in (self.TOKEN, self.KEY, self.VALUE, self.BEARER, "\x1b"):
+            assert secret not in text
+        if form == "json":
+            entries = [json.loads(line) for line in gateway.log]
+            ended = next(entry for entry in entries if "ended (" in entry["message"])
+            assert ended["level"] == "warning"
+            assert (ended["socket"], ended["agent"], ended["code"]) == (1, "echo", 1011)
+            assert ended["seconds"] > 0
+            assert {entry["pid"] for entry in entries if "pid" in entry} == {ended["pid"]}
+
+    async def test_what_is_missing_is_said_at_the_start(self, tmp_path: Path) -> None:
+        async with run_gateway("--dist", str(tmp_path), agent="no-such-agent --acp") as gateway:
+            await gateway.wait_log("./build.sh build")
+            await gateway.wait_log("no-such-agent is not on PATH")
+
+
+class TestPing:
+    """What a page asks to tell a silent socket from a dead one. The gateway answers, and the agent hears nothing."""
+
+    @pytest.mark.parametrize("ident", ["1", '"sandport-ping-1"', "9007199254740993", "null"])
+    async def test_it_is_answered_for_a_deaf_agent_too(self, gateway: RunningGateway, ident: str) -> None:
+        async with gateway.socket() as socket:
+            await socket.connection.send('{"jsonrpc":"2.0","method":"deaf"}')
+            await socket.connection.send(f'{{"jsonrpc":"2.0","id":{ident},"method":"_sandport/ping"}}')
+            assert await socket.connection.recv() == f'{{"jsonrpc":"2.0","id":{ident},"result":{{}}}}'
+
+    async def test_what_only_looks_like_one_reaches_the_agent(self, gateway: RunningGateway) -> None:
+        async with gateway.socket() as socket:
+            for params in ({"method": "_sandport/ping"}, ["_sandport/ping"], {"a": '"method":"_sandport/ping"'}):
+                assert (await socket.request("echo", params))["result"] == params
+
+
+class TestTls:
+    @pytest.fixture
+    def files(self, tmp_path: Path) -> Certificate:
+        return certificate(tmp_path / "tls", "127.0.0.1", "localhost")
+
+    @asynccontextmanager
+    async def gateway(self, files: Certificate, *arguments: str) -> AsyncIterator[RunningGateway]:
+        options = ["--tls-cert", str(files.cert), "--tls-key", str(files.key)]
+        async with run_gateway(*options, *arguments) as gateway:
+            yield gateway
+
+    async def test_page_and_socket(self, files: Certificate) -> None:
+        async with self.gateway(files) as gateway:
+            assert gateway.origin == f"https://127.0.0.1:{gateway.port}"
+            assert (await http(gateway, "/health", files.context))["status"] == "ok"
+            async with gateway.socket(ssl=files.context) as socket:
+                text = "z" * 3 * 1024 * KIB
+                assert (await socket.request("echo", {"text": text}))["result"] == {"text": text}
+            assert (await refused(gateway, ssl=files.context, origin=f"http://127.0.0.1:{gateway.port}"))[0] == 403
+
+    async def test_a_host_of_the_network_needs_no_flag(self, files: Certificate) -> None:
+        options = ["--host", "0.0.0.0", "--port", str(free_port()), "--public-url", "https://sandport.example"]
+        async with self.gateway(files, *options) as gateway:
+            assert gateway.origin == "https://sandport.example"
+            # Every machine has this address too, and the loopback name stays valid for health checks.
+            gateway.origin = f"https://127.0.0.1:{gateway.port}"
+            async with gateway.socket(ssl=files.context) as socket:
+                assert (await socket.request("echo", {}))["result"] == {}
+
+    async def test_hangup_reads_the_certificate_anew(self, files: Certificate, tmp_path: Path) -> None:
+        old, new = certificate(tmp_path / "a", "localhost"), certificate(tmp_path / "b", "localhost")
+        trusts_old, trusts_new = old.context, new.context
+        async with self.gateway(old) as gateway:
+            gateway.origin = gateway.origin.replace("127.0.0.1", "localhost")
+            async with gateway.socket(ssl=trusts_old) as socket:
+                old.cert.write_bytes(b"broken")
+                gateway.process.send_signal(signal.SIGHUP)
+                await gateway.wait_log("was not renewed")
+                async with gateway.socket(ssl=trusts_old):
+                    pass  # the old one stays in force
+                old.cert.write_bytes(new.cert.read_bytes())
+                old.key.write_bytes(new.key.read_bytes())
+                gateway.process.send_signal(signal.SIGHUP)
+                await gateway.wait_log("read anew")
+                async with gateway.socket(ssl=trusts_new):
+                    pass
+                assert (await socket.request("echo", {}))["result"] == {}  # and who was there stays
+
+    @pytest.mark.parametrize(
+        ("break_it", "hint"),
+        [
+            (lambda files, other: files.cert.unlink(), "No such file"),
+            (lambda files, other: files.key.write_bytes(other.key.read_bytes()), "does not belong to"),
+            (lambda files, other: files.key.write_bytes(b"no key"), "not a certificate and its key in PEM form"),
+            (lambda files, other: files.encrypt(), "has a passphrase"),
+        ],
+    )
+    def test_files_that_cannot_be_served(self, files: Certificate, tmp_path: Path, break_it: Any, hint: str) -> None:
+        broken = certificate(tmp_path, "localhost")
+        break_it(broken, files)
+        with pytest.raises(tls.CertificateError, match=hint):
+            tls.Certificate(broken.cert, broken.key).check()
+
+    def test_a_cert_file_alone_must_hold_the_key(self, files: Certificate, tmp_path: Path) -> None:
+        with pytest.raises(tls.CertificateError, match="--tls-key"):
+            tls.Certificate(files.cert).check()
+        both = tmp_path / "both.pem"
+        both.write_bytes(files.key.read_bytes() + files.cert.read_bytes())
+        tls.Certificate(both).check()
+        assert tls.Certificate(both).end() == pytest.approx(files.end, abs=1)
+
+
 class TestLifetime:
     async def test_agent_ends_with_its_socket(self, gateway: RunningGateway) -> None:
         async with gateway.socket() as socket:
@@ -297,6 +446,17 @@ class TestLifetime:
             assert status == 404
             assert "first, second" in text
 
+    async def test_ready_and_live(self, tmp_path: Path) -> None:
+        async with run_gateway("--max-sockets", "1", "--dist", str(bundle(tmp_path))) as gateway:
+            assert await http(gateway, "/health/ready") == {"status": "ok"}
+            async with gateway.socket() as socket:
+                await socket.request("echo", {})
+                assert await http(gateway, "/health/ready", status=503) == {"status": "full"}
+                assert await http(gateway, "/health/live") == {"status": "ok"}
+        async with run_gateway("--dist", str(tmp_path / "empty")) as gateway:
+            assert await http(gateway, "/health/ready", status=503) == {"status": "no bundle"}
+            assert (await http(gateway, "/health"))["bundle"] is False
+
     async def test_many_sockets_at_once(self, gateway: RunningGateway) -> None:
         pids: list[int] = []
 
@@ -337,14 +497,23 @@ class TestLifetime:
         assert after[1] == before[1] == 0
 
 
-async def http(gateway: RunningGateway, path: str) -> dict[str, object]:
-    stream = await anyio.connect_tcp("127.0.0.1", gateway.port)
+def bundle(folder: Path) -> Path:
+    (folder / "index.html").write_text("<title>page</title>", encoding="utf-8")
+    return folder
+
+
+async def http(
+    gateway: RunningGateway, path: str, context: ssl.SSLContext | None = None, *, status: int = 200
+) -> dict[str, object]:
+    stream = await anyio.connect_tcp(
+        "127.0.0.1", gateway.port, tls=context is not None, ssl_context=context, tls_standard_compatible=False
+    )
     async with stream:
         await stream.send(
             f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\nConnection: close\r\n\r\n".encode()
         )
         data = b"".join([chunk async for chunk in stream])
     head, _, body = data.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200"), head
+    assert head.startswith(f"HTTP/1.1 {status} ".encode()), head
     value: dict[str, object] = json.loads(body)
     return value

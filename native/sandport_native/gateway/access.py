@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,11 +25,28 @@ SUBPROTOCOL = "acp.v1"
 TOKEN_PREFIX = "sandport.token."
 
 
+SHOWN_BYTES = 100
+"""How much of a stranger's header is put into the log."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request was refused; `reason` is safe to log and to send."""
+    """Why a request was refused; `reason` is safe to log and to send, `got` is what came and for the log alone."""
 
     reason: str
+    got: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.reason} (got {self.got})" if self.got else self.reason
+
+
+def _shown(values: Sequence[str]) -> str:
+    return ", ".join(repr(value[:SHOWN_BYTES]) for value in values[:3]) or "none"
+
+
+def valid_token(token: str) -> bool:
+    """Whether it has at least 128 bits at best, and only what may stand in a subprotocol's name."""
+    return re.fullmatch(r"[A-Za-z0-9_.~-]{22,512}", token) is not None
 
 
 def new_token() -> str:
@@ -50,6 +68,11 @@ def host_of(origin: str) -> str:
     return parts.netloc.lower()
 
 
+def _other_scheme(origin: str) -> str:
+    scheme, _, rest = origin.partition("://")
+    return f"{'http' if scheme == 'https' else 'https'}://{rest}"
+
+
 class Access:
     """The gateway's door.
 
@@ -58,10 +81,14 @@ class Access:
             accepted Host headers, they themselves the accepted Origins.
         token: what a socket must present.
         extra_origins: further pages that may open the socket; `"null"` opts in to opaque origins.
+        public: those of a proxy, accepted like `origins`, but only together with their own Host.
     """
 
-    def __init__(self, origins: Iterable[str], token: str, extra_origins: Iterable[str] = ()) -> None:
-        own = [origin.rstrip("/").lower() for origin in origins]
+    def __init__(
+        self, origins: Iterable[str], token: str, extra_origins: Iterable[str] = (), public: Iterable[str] = ()
+    ) -> None:
+        self._public = frozenset(origin.rstrip("/").lower() for origin in public)
+        own = [*(origin.rstrip("/").lower() for origin in origins), *self._public]
         self._origin_by_host = {host_of(origin): origin for origin in own}
         self._origins = {*own, *(origin.rstrip("/").lower() for origin in extra_origins)}
         self._token = hashlib.sha256(token.encode()).digest()
@@ -73,7 +100,11 @@ class Access:
     def check_host(self, hosts: Sequence[str]) -> Refusal | None:
         """Check the request's Host headers; exactly one known host passes."""
         if len(hosts) != 1 or hosts[0].lower() not in self._origin_by_host:
-            return Refusal("unknown Host: open the address that sandport serve printed (or add it with --public-url)")
+            return Refusal(
+                "unknown Host: open the address that sandport serve printed; a proxy must pass the Host on, and "
+                "--public-url must name it",
+                f"Host {_shown(hosts)}",
+            )
         return None
 
     def check_socket(self, hosts: Sequence[str], origins: Sequence[str], subprotocols: Sequence[str]) -> Refusal | None:
@@ -85,8 +116,16 @@ class Access:
         refusal = self.check_host(hosts)
         if refusal is not None:
             return refusal
+        got = f"Origin {_shown(origins)}, Host {_shown(hosts)}"
         if len(origins) > 1 or (origins and origins[0].lower() not in self._origins):
-            return Refusal("foreign Origin: this page may not use the agent (see --allow-origin)")
+            if len(origins) == 1 and _other_scheme(origins[0].lower()) in self._origins:
+                return Refusal("foreign Origin: --public-url says http where the page has https, or the reverse", got)
+            return Refusal("foreign Origin: this page may not use the agent (see --allow-origin)", got)
+        if origins and (origin := origins[0].lower()) in self._public and origin != self.origin_for(hosts[0]):
+            return Refusal(
+                "the Host is not that of the page: the proxy must pass it on (nginx: proxy_set_header Host $http_host)",
+                got,
+            )
         tokens = [name.removeprefix(TOKEN_PREFIX) for name in subprotocols if name.startswith(TOKEN_PREFIX)]
         # Both sides are hashed first, so neither length nor content shows in the time taken.
         given = hashlib.sha256(tokens[0].encode("utf-8", "surrogateescape") if len(tokens) == 1 else b"").digest()

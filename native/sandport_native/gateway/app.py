@@ -87,6 +87,8 @@ class Gateway:
                     WebSocketRoute("/acp", self._socket),
                     Route("/acp", self._upgrade_required),
                     Route("/health", self._health),
+                    Route("/health/live", self._live),
+                    Route("/health/ready", self._ready),
                     Route("/agents", self._list_agents),
                     Route("/{path:path}", self._file),
                 ]
@@ -113,7 +115,7 @@ class Gateway:
 
     def _refused(self, connection: HTTPConnection, refusal: Refusal | None) -> Refusal | None:
         if refusal is not None and self._refusals.allow(anyio.current_time()):
-            log.warning("refused %s: %s", connection.url.path, refusal.reason)
+            log.warning("refused %s: %s", connection.scope["path"], refusal)
         return refusal
 
     async def _socket(self, socket: WebSocket) -> None:
@@ -128,14 +130,18 @@ class Gateway:
         spec = self._agents.get(socket.query_params.get("agent"))
         if spec is None:
             known = ", ".join(self._agents.specs)
-            await socket.send_denial_response(PlainTextResponse(f"Unknown agent; there are: {known}", 404))
+            await socket.send_denial_response(
+                PlainTextResponse(f"Unknown agent; there are: {known}", 404, SECURITY_HEADERS)
+            )
             return
         if self._stopping or len(self._relays) >= self._max_sockets:
             why = "shutting down" if self._stopping else f"all {self._max_sockets} sockets (--max-sockets) are in use"
             log.warning("refused a socket: %s", why)
-            await socket.send_denial_response(PlainTextResponse(f"The gateway is not available: {why}", 503))
+            await socket.send_denial_response(
+                PlainTextResponse(f"The gateway is not available: {why}", 503, {"Retry-After": "5", **SECURITY_HEADERS})
+            )
             return
-        relay = Relay(socket, spec, limit=self._max_message, label=f"socket {next(self._numbers)}")
+        relay = Relay(socket, spec, limit=self._max_message, number=next(self._numbers))
         self._relays.add(relay)
         try:
             await socket.accept(SUBPROTOCOL)
@@ -146,7 +152,23 @@ class Gateway:
                 self._idle.set()
 
     async def _upgrade_required(self, request: Request) -> Response:
-        return PlainTextResponse("This address speaks WebSocket", 426, {"Upgrade": "websocket", **SECURITY_HEADERS})
+        text = "This address speaks WebSocket"
+        if "sec-websocket-key" in request.headers:
+            text = (
+                "This was to be a WebSocket, but its Upgrade header is lost: a proxy in between dropped it (nginx: "
+                "proxy_http_version 1.1; proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade)"
+            )
+            if self._refusals.allow(anyio.current_time()):
+                log.error("refused /acp: %s", text)
+        return PlainTextResponse(text, 426, {"Upgrade": "websocket", **SECURITY_HEADERS})
+
+    def _unready(self) -> str | None:
+        """Why this gateway should get no further pages, or None."""
+        if self._stopping:
+            return "stopping"
+        if len(self._relays) >= self._max_sockets:
+            return "full"
+        return None if self._bundle.built else "no bundle"
 
     async def _health(self, request: Request) -> Response:
         status = {
@@ -154,17 +176,27 @@ class Gateway:
             "sockets": len(self._relays),
             "max_sockets": self._max_sockets,
             "bundle": self._bundle.built,
+            "tasks": len(anyio.get_running_tasks()),
         }
-        return JSONResponse(status, 503 if self._stopping else 200, {"Cache-Control": "no-store", **SECURITY_HEADERS})
+        return _json(status, 503 if self._stopping else 200)
+
+    async def _live(self, request: Request) -> Response:
+        return _json({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        why = self._unready()
+        return _json({"status": why or "ok"}, 200 if why is None else 503)
 
     async def _list_agents(self, request: Request) -> Response:
         names = list(self._agents.specs)
-        return JSONResponse(
-            {"default": names[0], "agents": names}, headers={"Cache-Control": "no-store", **SECURITY_HEADERS}
-        )
+        return _json({"default": names[0], "agents": names})
 
     async def _file(self, request: Request) -> Response:
         return await self._bundle.respond(request, self._access.origin_for(request.headers["host"]))
+
+
+def _json(content: Mapping[str, object], status: int = 200) -> Response:
+    return JSONResponse(content, status, {"Cache-Control": "no-store", **SECURITY_HEADERS})
 
 
 class _Door:

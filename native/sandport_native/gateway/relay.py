@@ -32,6 +32,13 @@ PARSE_BYTES = 1024 * 1024
 cannot parse without an answer. Larger frames are only checked at their ends: parsing them would hold up every other
 socket."""
 
+PING_METHOD = "_sandport/ping"
+"""A request that the gateway answers itself, so that a page can tell a silent socket from a dead one: browsers show
+it no WebSocket ping. The underscore is ACP's mark for methods outside the protocol."""
+
+PING_BYTES = 256
+"""No longer frame is looked at for being a ping."""
+
 CLOSE_TIMEOUT = 5.0
 """Seconds to get the close frame out to a page that no longer reads."""
 
@@ -76,6 +83,19 @@ def check_frame(text: str, limit: int) -> str | None:
     return None
 
 
+def ping_answer(text: str) -> str | None:
+    """The answer if this frame is a ping, else None."""
+    if len(text) > PING_BYTES or PING_METHOD not in text:
+        return None
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict) or message.get("method") != PING_METHOD or "id" not in message:
+        return None
+    return f'{{"jsonrpc":"2.0","id":{json.dumps(message["id"])},"result":{{}}}}'
+
+
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
 
@@ -87,14 +107,15 @@ class Relay:
         socket: an accepted WebSocket.
         spec: the agent to start for it.
         limit: the largest message in either direction, bytes.
-        label: how the logs name this socket.
+        number: by which the logs name this socket.
     """
 
-    def __init__(self, socket: WebSocket, spec: AgentSpec, *, limit: int, label: str) -> None:
+    def __init__(self, socket: WebSocket, spec: AgentSpec, *, limit: int, number: int) -> None:
         self._socket = socket
         self._spec = spec
         self._limit = limit
-        self._label = label
+        self._label = f"socket {number}"
+        self._fields: dict[str, object] = {"socket": number, "agent": spec.name}
         self._outcome: _Outcome | None = None
         self._scope = anyio.CancelScope()
         self._noise = RateLimiter(20, 1.0)
@@ -106,24 +127,34 @@ class Relay:
 
     async def run(self) -> None:
         """Start the agent and relay until either side ends; then close the socket and end the agent."""
+        start = anyio.current_time()
         try:
             with self._scope:
                 async with open_agent(self._spec, limit=self._limit) as agent:
-                    log.info("%s: agent %s started (pid %d)", self._label, self._spec.name, agent.pid)
+                    self._fields["pid"] = agent.pid
+                    self._log(logging.INFO, "agent %s started (pid %d)", self._spec.name, agent.pid)
                     try:
                         async with open_bridge(self._send, agent.send) as bridge, anyio.create_task_group() as tasks:
                             tasks.start_soon(self._to_agent, bridge)
                             tasks.start_soon(self._to_page, agent, bridge)
+                    except Exception:
+                        self._outcome = _Outcome(CLOSE_AGENT, "The gateway made a mistake; its log says which")
+                        raise
                     finally:
                         # The page is told first; ending a stubborn agent takes seconds.
                         with anyio.CancelScope(shield=True):
                             await self._close()
         except AgentStartError as exc:
-            log.error("%s: %s", self._label, exc)
+            self._log(logging.ERROR, "%s", exc)
             self._outcome = _Outcome(CLOSE_AGENT, str(exc))
             await self._close()
-        outcome = self._outcome
-        log.info("%s: ended (%s)", self._label, outcome.reason if outcome is not None else "cancelled")
+        outcome = self._outcome or _Outcome(CLOSE_SHUTDOWN, "cancelled")
+        self._fields |= {"code": outcome.code, "seconds": round(anyio.current_time() - start, 3)}
+        crashed = outcome.code == CLOSE_AGENT
+        self._log(logging.WARNING if crashed else logging.INFO, "ended (%s)", outcome.reason)
+
+    def _log(self, level: int, text: str, *arguments: object) -> None:
+        log.log(level, "%s: " + text, self._label, *arguments, extra=self._fields)
 
     def _finish(self, outcome: _Outcome) -> None:
         if self._outcome is None:
@@ -134,9 +165,12 @@ class Relay:
         try:
             while True:
                 text = await self._socket.receive_text()
+                if (pong := ping_answer(text)) is not None:
+                    await self._send(pong)
+                    continue
                 answer = check_frame(text, self._limit)
                 if answer is not None:
-                    log.warning("%s: refused a frame of the page: %s", self._label, answer)
+                    self._log(logging.WARNING, "refused a frame of the page: %s", answer)
                     await self._send(answer)
                     continue
                 await bridge.from_client(text)
@@ -152,16 +186,12 @@ class Relay:
             self._finish(_Outcome(CLOSE_AGENT, "The agent no longer reads its input"))
 
     async def _to_page(self, agent: AgentProcess, bridge: Bridge) -> None:
-        try:
-            async for event in agent.receive():
-                if isinstance(event, Oversize):
-                    await self._report(agent, event)
-                elif (text := self._decode(event, agent)) is not None:
-                    await bridge.from_agent(text)
-        except WebSocketDisconnect:
-            self._finish(_Outcome(CLOSE_NORMAL, "the page closed the socket"))
-        else:
-            self._finish(_Outcome(CLOSE_AGENT, await agent.exit_text()))
+        async for event in agent.receive():
+            if isinstance(event, Oversize):
+                await self._report(agent, event)
+            elif (text := self._decode(event, agent)) is not None:
+                await bridge.from_agent(text)
+        self._finish(_Outcome(CLOSE_AGENT, await agent.exit_text()))
 
     def _decode(self, line: Line, agent: AgentProcess) -> str | None:
         try:
@@ -171,13 +201,13 @@ class Relay:
         if not text.lstrip().startswith(("{", "[")):
             # Banners and warnings that libraries print to stdout; a client could only fail on them.
             if self._noise.allow(anyio.current_time()):
-                log.warning("%s: agent %s wrote %d bytes that are no message", self._label, agent.pid, len(line.data))
+                self._log(logging.WARNING, "agent %s wrote %d bytes that are no message", agent.pid, len(line.data))
             return None
         return text
 
     async def _report(self, agent: AgentProcess, event: Oversize) -> None:
         """An over-long message was dropped: the one that waits for it gets an error that names the limit."""
-        log.error("%s: agent %d: %s", self._label, agent.pid, event)
+        self._log(logging.ERROR, "agent %d: %s", agent.pid, event)
         head = message_head(event.prefix)
         if head is not None and head[1]:
             with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
@@ -187,7 +217,10 @@ class Relay:
 
     async def _send(self, text: str) -> None:
         async with self._sending:
-            await self._socket.send_text(text)
+            try:
+                await self._socket.send_text(text)
+            except WebSocketDisconnect:
+                self._finish(_Outcome(CLOSE_NORMAL, "the page closed the socket"))
 
     async def _close(self) -> None:
         outcome = self._outcome or _Outcome(CLOSE_SHUTDOWN, "The gateway is shutting down")

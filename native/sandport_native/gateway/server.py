@@ -16,13 +16,17 @@ import webbrowser
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 import uvicorn
 
-from sandport_native.gateway.access import Access, host_of, new_token
+from sandport_native.agents import command_problem
+from sandport_native.bundle import bundle_problem
+from sandport_native.gateway.access import Access, host_of, new_token, valid_token
 from sandport_native.gateway.app import MAX_SOCKETS, Agents, Gateway
+from sandport_native.gateway.tls import Certificate, CertificateError
 from sandport_native.http import ListenError, QuietServer, listen
 from sandport_native.lines import MAX_LINE_BYTES
 from sandport_native.log import redactor
@@ -58,7 +62,8 @@ class Settings:
         host, port: where to listen; port 0 takes a free one.
         public_urls: addresses under which a reverse proxy publishes the gateway.
         allow_origins: further origins that may open the socket, `"null"` included.
-        allow_remote: opt in to a host other than loopback.
+        allow_remote: opt in to plain HTTP on a host other than loopback.
+        certificate: speak TLS itself.
         open_browser: open the page when ready.
         max_sockets, max_message: limits, see `Gateway`.
         token: fixed token for several gateways behind a balancer; None makes a fresh one.
@@ -71,6 +76,7 @@ class Settings:
     public_urls: Sequence[str] = field(default_factory=tuple)
     allow_origins: Sequence[str] = field(default_factory=tuple)
     allow_remote: bool = False
+    certificate: Certificate | None = None
     open_browser: bool = False
     max_sockets: int = MAX_SOCKETS
     max_message: int = MAX_LINE_BYTES
@@ -83,16 +89,38 @@ class Settings:
                 host_of(url)
             except ValueError as exc:
                 raise SettingsError(f"--public-url: {exc}") from exc
-        if not is_loopback(self.host):
-            if not self.allow_remote:
-                raise SettingsError(
-                    f"--host {self.host} is not loopback: all who can reach it could try the agent over plain HTTP. "
-                    "Put a TLS reverse proxy in front and keep 127.0.0.1, or add --allow-remote if you accept that."
-                )
-            if not self.public_urls:
-                raise SettingsError(f"--host {self.host} also needs --public-url, the address people will open")
-        if self.token is not None and len(self.token) < 22:
-            raise SettingsError("the token must have at least 128 random bits (22 URL-safe characters)")
+        for origin in self.allow_origins:
+            try:
+                if origin != "null":
+                    host_of(origin)
+            except ValueError as exc:
+                raise SettingsError(f"--allow-origin: {exc}") from exc
+        if self.certificate is not None:
+            try:
+                self.certificate.check()
+            except CertificateError as exc:
+                raise SettingsError(f"TLS: {exc}") from exc
+        elif not is_loopback(self.host) and not self.allow_remote:
+            raise SettingsError(
+                f"--host {self.host} is not loopback: all who can reach it could try the agent, and read along, over "
+                "plain HTTP. Keep 127.0.0.1 and put a TLS reverse proxy in front, or give --tls-cert and --tls-key, "
+                "or add --allow-remote if you accept that."
+            )
+        if is_wildcard(self.host) and not self.public_urls:
+            raise SettingsError(f"--host {self.host} also needs --public-url, the address people will open")
+        if self.token is not None and not valid_token(self.token):
+            raise SettingsError(
+                "the token must have at least 128 random bits: 22 or more letters, digits, - or _ and nothing else; "
+                "`sandport token` makes one"
+            )
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether it stands for all addresses of the machine, so that nobody can open it by that name."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
 
 
 def is_loopback(host: str) -> bool:
@@ -105,13 +133,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def own_origins(host: str, port: int) -> list[str]:
+def own_origins(host: str, port: int, scheme: str = "http") -> list[str]:
     """The origins under which a server bound to host and port is reached on this machine."""
-    names = [f"[{host.strip('[]')}]" if ":" in host else host]
-    if is_loopback(host):
+    # Who listens everywhere listens on loopback too, and no browser opens 0.0.0.0.
+    names = [] if is_wildcard(host) else [f"[{host.strip('[]')}]" if ":" in host else host]
+    if is_loopback(host) or not names:
         names += [name for name in ("127.0.0.1", "localhost", "[::1]") if name not in names]
-    suffix = "" if port == 80 else f":{port}"
-    return [f"http://{name}{suffix}" for name in names]
+    suffix = "" if port == (443 if scheme == "https" else 80) else f":{port}"
+    return [f"{scheme}://{name}{suffix}" for name in names]
 
 
 async def serve(settings: Settings, announce: Callable[[str], None] = print) -> None:
@@ -133,9 +162,10 @@ async def serve(settings: Settings, announce: Callable[[str], None] = print) -> 
         raise SettingsError(str(exc)) from exc
     with listener as sock:
         port = sock.getsockname()[1]
-        origins = [*own_origins(settings.host, port), *settings.public_urls]
+        certificate = settings.certificate
+        origins = own_origins(settings.host, port, "http" if certificate is None else "https")
         gateway = Gateway(
-            Access(origins, token, settings.allow_origins),
+            Access(origins, token, settings.allow_origins, settings.public_urls),
             settings.agents,
             settings.dist,
             max_sockets=settings.max_sockets,
@@ -144,6 +174,8 @@ async def serve(settings: Settings, announce: Callable[[str], None] = print) -> 
         server = QuietServer(
             uvicorn.Config(
                 gateway.app,
+                ssl_certfile=certificate.cert if certificate is not None else None,
+                ssl_keyfile=certificate.key if certificate is not None else None,
                 ws="websockets-sansio",
                 ws_max_size=settings.max_message + FRAME_SLACK,
                 ws_ping_interval=PING_INTERVAL,
@@ -159,7 +191,7 @@ async def serve(settings: Settings, announce: Callable[[str], None] = print) -> 
             )
         )
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_signals, gateway, server)
+            tasks.start_soon(_watch_signals, gateway, server, certificate)
             tasks.start_soon(_announce_when_ready, server, settings, origins, token, announce)
             try:
                 await server.serve([sock])
@@ -169,16 +201,35 @@ async def serve(settings: Settings, announce: Callable[[str], None] = print) -> 
                 tasks.cancel_scope.cancel()
 
 
-async def _watch_signals(gateway: Gateway, server: QuietServer) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
+async def _watch_signals(gateway: Gateway, server: QuietServer, certificate: Certificate | None) -> None:
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        numbers.append(signal.SIGHUP)
+    with anyio.open_signal_receiver(*numbers) as signals:
+        async for number in signals:
             if server.should_exit:
                 server.force_exit = True
+                continue
+            if number == signal.SIGHUP and certificate is not None:
+                _renew(certificate, server)
                 continue
             log.info("stopping: %d sockets open", gateway.open_sockets)
             # Ours first: uvicorn would close the sockets with 1012 and cut off the reason.
             await gateway.stop()
             server.should_exit = True
+
+
+def _renew(certificate: Certificate, server: QuietServer) -> None:
+    """Read the certificate anew; open connections keep theirs, and a bad one leaves the old in force."""
+    try:
+        certificate.check()
+        context = server.config.ssl
+        assert context is not None
+        certificate.load_into(context)
+    except CertificateError as exc:
+        log.error("the certificate was not renewed: %s", exc)
+    else:
+        log.info("the certificate was read anew")
 
 
 async def _announce_when_ready(
@@ -187,8 +238,12 @@ async def _announce_when_ready(
     await server.ready.wait()
     address = f"{settings.public_urls[0].rstrip('/') if settings.public_urls else origins[0]}/#token={token}"
     announce(f"Sandport is ready: {address}")
-    if not (settings.dist / "index.html").is_file():
-        log.warning("no bundle in %s: run ./build.sh build", settings.dist)
+    problems = [bundle_problem(settings.dist), *map(command_problem, settings.agents.specs.values())]
+    for problem in filter(None, problems):
+        log.warning("%s", problem)
+    for url in settings.public_urls:
+        if url.startswith("http:") and not is_loopback(urlsplit(url).hostname or ""):
+            log.warning("%s is plain HTTP: browsers deny such a page what the sandbox needs; publish it by https", url)
     if settings.open_browser:
         with _private_redirect(address) as page:
             opened = await anyio.to_thread.run_sync(webbrowser.open, page.as_uri())

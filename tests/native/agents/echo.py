@@ -19,7 +19,7 @@ def main() -> None:
             frame = len(json.dumps({"jsonrpc": "2.0", "id": request, "result": {"text": ""}}))
             result = {"text": "x" * (params["bytes"] - frame)}
         elif method == "pid":
-            result = {"pid": os.getpid(), "pgid": os.getpgid(0)}
+            result = {"pid": os.getpid(), "pgid": os.getpgid(0), "gateway": os.getppid()}
         elif method == "exit":
             print(params.get("words", "going down"), file=sys.stderr, flush=True)
             os._exit(params["status"])
@@ -45,6 +45,8 @@ def main() -> None:
         elif method == "stderr":
             for number in range(params["lines"]):
                 print(f"{params['text']} {number}", file=sys.stderr, flush=True)
+        elif method == "environment":
+            result = dict(os.environ)
         elif method == "noise":
             print("a banner that is no message", flush=True)
         elif method == "big-request":
