@@ -26,6 +26,7 @@ import {
   LocalError,
   PARSE_ERROR,
   PeerError,
+  REQUEST_CANCELLED,
   readLane,
   type WireEvent,
 } from "./wire.ts";
@@ -86,7 +87,7 @@ export const PORT_LIMITS: PortLimits = {
 export interface LiveConnection {
   readonly connectionId: string;
   readonly serverId: string;
-  /** The `params` of the MCP `initialize` request seen on it, if there was one. */
+  /** The `params` of the MCP `initialize` request that was answered with a result on it, if there was one. */
   readonly initialize: JsonObject | null;
 }
 
@@ -104,6 +105,10 @@ interface OpenRequest {
   readonly method?: string;
   /** The key of a stateless request among the active ones. */
   readonly call?: string;
+  /** Of an MCP `initialize`: its connection, and its params. */
+  readonly handshake?: readonly [Connection, JsonObject | null];
+  /** Of one that opens: the agent cancelled it. */
+  givenUp?: boolean;
 }
 
 interface Connection {
@@ -175,6 +180,13 @@ function resultText(id: IdText): string {
 
 function isError(value: unknown): value is JsonObject {
   return isObject(value) && Number.isInteger(value["code"]) && typeof value["message"] === "string";
+}
+
+/** The connection id in an answer to connect. */
+function openedId(dialect: Dialect, result: unknown): string | undefined {
+  return dialect.connectionIds
+    .map((name) => member(result, name))
+    .find((value): value is string => typeof value === "string" && value !== "");
 }
 
 /** The port's state and rules. One for each channel; see the module comment for the rules. */
@@ -426,12 +438,12 @@ export class PortCore {
       if (event.kind === "close") throw new Answered();
       throw new PeerError(INVALID_PARAMS, `Unknown connection '${event.connectionId}'`);
     }
-    if (event.kind === "message" && event.method === "initialize") {
-      connection.initialize = isObject(event.params) ? event.params : null;
-    }
     const { sandbox, dialect, serverId } = connection;
-    const method = event.kind === "message" ? { method: event.method } : {};
-    return { id, kind, sandbox, dialect, serverId, ...method };
+    const request: OpenRequest = { id, kind, sandbox, dialect, serverId };
+    if (event.kind !== "message") return request;
+    const { method, params } = event;
+    if (method !== "initialize") return { ...request, method };
+    return { ...request, method, handshake: [connection, isObject(params) ? params : null] };
   }
 
   #ownerOf(serverId: string, dialect: Dialect): string {
@@ -454,10 +466,14 @@ export class PortCore {
         return [{ to: "channel", text: errorText(null, new PeerError(INVALID_REQUEST, BAD_ID)) }];
       const out: Delivery[] = [{ to: "channel", text: resultText(id) }];
       if (!request) return out;
+      request.givenUp = request.kind === "open";
       const plain = `{"jsonrpc":"2.0","method":${JSON.stringify(method)},"params":{"requestId":${targetId}}}`;
       return [...out, ...this.#toSandbox(request.sandbox, plain)];
     }
-    if (request) return this.#toSandbox(request.sandbox, text);
+    if (request) {
+      request.givenUp = request.kind === "open";
+      return this.#toSandbox(request.sandbox, text);
+    }
     return method === "$/cancel_request" ? [{ to: "acp", text }] : [];
   }
 
@@ -521,7 +537,10 @@ export class PortCore {
     if (text.length > this.limits.maxMessageChars) fault = "too-large";
     else if (message["jsonrpc"] !== "2.0" || hasResult === hasError) fault = "malformed";
     else if (hasError && !isError(error)) fault = "malformed";
-    else if (request.kind === "open" && hasResult) {
+    else if (request.givenUp && hasResult) {
+      this.#finish(request);
+      return this.#openedLate(request, message["result"]);
+    } else if (request.kind === "open" && hasResult) {
       fault = this.#opened(request, message["result"]);
     }
     this.#finish(request);
@@ -533,16 +552,31 @@ export class PortCore {
       const text = errorText(request.id, new PeerError(request.dialect.backendFailed, reason));
       return [{ to: "channel", text }];
     }
+    if (request.handshake && hasResult) {
+      // Only one that succeeded may be repeated for a restarted sandbox.
+      const [connection, params] = request.handshake;
+      connection.initialize = params;
+    }
     if (isObject(error) && !Object.hasOwn(error, "data")) {
       return [{ to: "channel", text: addMember(text, "error", "data", "null") }];
     }
     return [{ to: "channel", text }];
   }
 
+  /** The agent gave up and may never look at the answer: the connection ends before it began, or it would stay. */
+  #openedLate({ id, sandbox, dialect }: OpenRequest, result: unknown): Delivery[] {
+    const cancelled = errorText(id, new PeerError(REQUEST_CANCELLED, "Request cancelled"));
+    const out: Delivery[] = [{ to: "channel", text: cancelled }];
+    const connectionId = openedId(dialect, result);
+    if (connectionId === undefined) return out;
+    const legacy = dialect.name === "legacy";
+    const method = legacy ? "_mcp/disconnect" : "mcp/disconnect";
+    const params = legacy ? { connection_id: connectionId } : { connectionId };
+    return [...out, ...this.#toSandbox(sandbox, JSON.stringify({ jsonrpc: "2.0", method, params }))];
+  }
+
   #opened({ sandbox, serverId, dialect }: OpenRequest, result: unknown): DropReason | undefined {
-    const connectionId = dialect.connectionIds
-      .map((name) => member(result, name))
-      .find((value): value is string => typeof value === "string" && value !== "");
+    const connectionId = openedId(dialect, result);
     if (connectionId === undefined) return "malformed";
     // An id that is live already, this sandbox's own included, would let one connection speak for another.
     if (this.#connections.has(connectionId)) return "duplicate-id";

@@ -26,6 +26,8 @@ export const PARSE_ERROR = -32700;
 export const INVALID_REQUEST = -32600;
 export const INVALID_PARAMS = -32602;
 export const INTERNAL_ERROR = -32603;
+/** ACP: the answer to a request that a cancellation ended. */
+export const REQUEST_CANCELLED = -32800;
 
 /** The peer's illegal move, as it is put on the wire. `data` is always written: some peers lose errors without it. */
 export class PeerError extends Error {

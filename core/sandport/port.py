@@ -31,7 +31,7 @@ from sandport.codec import Message, decode, encode, error_message, id_key, is_id
 from sandport.errors import ChannelClosed, LocalError
 from sandport.wire import CANCEL_METHODS, LANE_METHODS, Call, Close, Dialect, Event, Open, is_notification, read
 from sandport.wire import Message as WireMessage
-from sandport.wire.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PeerError
+from sandport.wire.errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, REQUEST_CANCELLED, PeerError
 
 __all__ = ["ACP", "CHANNEL", "Delivery", "DropReason", "LiveConnection", "Port", "PortCore", "PortLimits"]
 
@@ -100,7 +100,7 @@ class LiveConnection(NamedTuple):
     connection_id: str
     server_id: str
     initialize: Message | None
-    """The `params` of the MCP `initialize` request seen on it."""
+    """The `params` of the MCP `initialize` request that was answered with a result on it."""
 
 
 @dataclass(slots=True)
@@ -113,10 +113,14 @@ class _Request:
     server_id: str
     opens: bool = False
     closes: bool = False
+    given_up: bool = False
+    """Of one that opens: the agent cancelled it."""
     method: str | None = None
     """The MCP method inside, if there is one."""
     call: tuple[str, str] | None = None
     """`(server id, request id)` of a stateless request."""
+    handshake: tuple[_Connection, Message | None] | None = None
+    """Of an MCP `initialize`: its connection, and its params."""
 
 
 @dataclass(slots=True)
@@ -348,16 +352,13 @@ class PortCore:
             if isinstance(event, Close):
                 raise _AlreadySo
             raise PeerError(INVALID_PARAMS, f"Unknown connection {event.connection_id!r}")
-        if isinstance(event, WireMessage) and event.method == "initialize":
-            connection.initialize = event.params
-        return _Request(
-            request_id,
-            connection.sandbox,
-            connection.dialect,
-            connection.server_id,
-            closes=isinstance(event, Close),
-            method=event.method if isinstance(event, WireMessage) else None,
-        )
+        request = _Request(request_id, connection.sandbox, connection.dialect, connection.server_id)
+        if isinstance(event, WireMessage):
+            request.method = event.method
+            request.handshake = (connection, event.params) if event.method == "initialize" else None
+        else:
+            request.closes = True
+        return request
 
     def _owner_of(self, server_id: str, dialect: Dialect) -> str:
         sandbox = self._servers.get(server_id)
@@ -377,10 +378,12 @@ class PortCore:
             out = [Delivery(CHANNEL, _text({"jsonrpc": "2.0", "id": message["id"], "result": {}}))]
             if request is None:
                 return out
+            request.given_up = request.opens
             return out + self._to_sandbox(
                 request.sandbox, _text({"jsonrpc": "2.0", "method": method, "params": {"requestId": target}})
             )
         if request is not None:
+            request.given_up = request.opens
             return self._to_sandbox(request.sandbox, text)
         return [Delivery(ACP, text)] if method == "$/cancel_request" else []
 
@@ -445,6 +448,9 @@ class PortCore:
             or ("error" in message and not _is_error(error))
         ):
             fault = "malformed"
+        elif request.given_up and "result" in message:
+            self._finish(key, request)
+            return self._opened_late(request, message["result"])
         elif request.opens and "result" in message:
             fault = self._opened(sandbox, request.server_id, request.dialect, message["result"])
         self._finish(key, request)
@@ -455,9 +461,25 @@ class PortCore:
                 request.dialect.backend_failed, f"The answer of the sandbox was refused: {fault}{limit}"
             )
             return [Delivery(CHANNEL, _text(error_message(request.id, refusal)))]
+        if request.handshake is not None and "result" in message:
+            # Only one that succeeded may be repeated for a restarted sandbox.
+            connection, params = request.handshake
+            connection.initialize = params
         if isinstance(error, dict) and "data" not in error:
             return [Delivery(CHANNEL, _with_data(message, error))]
         return [Delivery(CHANNEL, text)]
+
+    def _opened_late(self, request: _Request, result: Any) -> list[Delivery]:
+        """The agent gave up and may never look at the answer: the connection ends before it began, or it would stay."""
+        cancelled = PeerError(REQUEST_CANCELLED, "Request cancelled")
+        out = [Delivery(CHANNEL, _text(error_message(request.id, cancelled)))]
+        try:
+            close = request.dialect.close(request.dialect.read_opened(result))
+        except PeerError:
+            return out
+        assert close is not None
+        note = _text({"jsonrpc": "2.0", "method": close.method, "params": close.params})
+        return out + self._to_sandbox(request.sandbox, note)
 
     def _opened(self, sandbox: str, server_id: str, dialect: Dialect, result: Any) -> DropReason | None:
         try:

@@ -23,7 +23,7 @@ from sandport.errors import ChannelClosed
 from sandport.wire import CANCEL_METHODS
 from sandport.wire.errors import INTERNAL_ERROR, INVALID_REQUEST, REQUEST_CANCELLED, RESOURCE_LIMIT, PeerError
 
-__all__ = ["MAX_INBOUND_REQUESTS", "AcpOuter", "Inbound", "Peer"]
+__all__ = ["MAX_INBOUND_REQUESTS", "MAX_LATE", "AcpOuter", "Inbound", "Late", "Peer"]
 
 logger = logging.getLogger(__name__)
 
@@ -35,16 +35,30 @@ MAX_INBOUND_REQUESTS: Final = 1024
 sandbox. A peer that sends and never reads meets it, in place of eating the memory."""
 
 
+MAX_LATE: Final = 64
+"""Given-up requests whose late result somebody wants to hear of. A peer that never answers meets it."""
+
+Late = Callable[[Any], Awaitable[None]]
+"""Takes the result of a request that its caller gave up before the answer came: what was opened has to be closed."""
+
+
 class AcpOuter(Protocol):
     """The sending half of an ACP connection, as the MCP layer needs it.
 
     `Peer` is one; the connection of any ACP library can be made one.
     """
 
-    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
+    async def request(self, method: str, params: Any, *, timeout: float | None = None, late: Late | None = None) -> Any:
         """Send a request and wait for its result.
 
         A caller that is cancelled or times out has `$/cancel_request` sent for the outer id.
+
+        Args:
+            method: the outer method.
+            params: the outer params.
+            timeout: seconds to wait; `None` waits for ever.
+            late: called, in a task of the connection's own, with a result that comes after the caller gave up: a peer
+                may know no cancellation, or be quicker than it.
 
         Raises:
             PeerError: the peer answered with an error.
@@ -123,6 +137,7 @@ class Peer:
         self._working = 0
         self._next_id = 0
         self._pending: dict[Any, _Pending] = {}
+        self._late: dict[Any, Late] = {}
         self._inbound: dict[Any, Inbound] = {}
         self._closed = False
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -142,7 +157,7 @@ class Peer:
         """Own requests that wait for an answer."""
         return len(self._pending)
 
-    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
+    async def request(self, method: str, params: Any, *, timeout: float | None = None, late: Late | None = None) -> Any:
         """See `AcpOuter.request`."""
         request_id: Any = self._next_id if self._id_prefix is None else f"{self._id_prefix}{self._next_id}"
         self._next_id += 1
@@ -156,9 +171,11 @@ class Peer:
                 await self._send(text)
                 await pending.done.wait()
         except TimeoutError:
+            self._expect_late(key, pending, late)
             await self._give_up(request_id)
             raise
         except anyio.get_cancelled_exc_class():
+            self._expect_late(key, pending, late)
             with anyio.CancelScope(shield=True):
                 await self._give_up(request_id)
             raise
@@ -167,6 +184,27 @@ class Peer:
         if pending.error is not None:
             raise pending.error
         return pending.result
+
+    def _expect_late(self, key: Any, pending: _Pending, late: Late | None) -> None:
+        """The caller gives up: from now on the answer is nobody's but `late`'s."""
+        del self._pending[key]
+        if late is None or self._closed:
+            return
+        if not pending.done.is_set():
+            if len(self._late) < MAX_LATE:
+                self._late[key] = late
+        elif pending.error is None:
+            self._tell_late(late, pending.result)
+
+    def _tell_late(self, late: Late, result: Any) -> None:
+        async def tell() -> None:
+            try:
+                await late(result)
+            except Exception:
+                logger.exception("dealing with a late answer failed")
+
+        if self._tasks is not None:
+            self._tasks.start_soon(tell)
 
     async def notify(self, method: str, params: Any) -> None:
         """See `AcpOuter.notify`."""
@@ -205,6 +243,7 @@ class Peer:
             if not pending.done.is_set():
                 pending.error = ChannelClosed("the channel ended before the answer came")
                 pending.done.set()
+        self._late.clear()
         for inbound in self._inbound.values():
             inbound.abandon()
 
@@ -346,10 +385,14 @@ class Peer:
     def _settle(self, message: Message) -> None:
         request_id = message.get("id")
         pending = self._pending.get(id_key(request_id)) if is_id(request_id) else None
-        if pending is None or pending.done.is_set():
-            logger.debug("an answer nobody waits for, id %r", request_id)
-            return
         error = message.get("error")
+        if pending is None or pending.done.is_set():
+            late = self._late.pop(id_key(request_id), None) if is_id(request_id) else None
+            if late is not None and "result" in message and error is None:
+                self._tell_late(late, message["result"])
+            else:
+                logger.debug("an answer nobody waits for, id %r", request_id)
+            return
         if "result" in message and error is None:
             pending.result = message["result"]
         elif isinstance(error, dict) and type(error.get("code")) is int:

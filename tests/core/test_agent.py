@@ -441,7 +441,7 @@ class Outer:
         self.answer = answer
         self.sent: list[tuple[str, Any]] = []
 
-    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
+    async def request(self, method: str, params: Any, *, timeout: float | None = None, late: Any = None) -> Any:
         self.sent.append((method, params))
         with anyio.fail_after(timeout):
             result = self.answer(method, params)
@@ -534,7 +534,7 @@ async def test_closed_while_a_connection_is_opened() -> None:
     opening, go = anyio.Event(), anyio.Event()
 
     class Slow(Outer):
-        async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
+        async def request(self, method: str, params: Any, *, timeout: float | None = None, late: Any = None) -> Any:
             if method == "mcp/connect":
                 opening.set()
                 await go.wait()
@@ -556,6 +556,75 @@ async def test_closed_while_a_connection_is_opened() -> None:
     assert manager.connections == []
     with pytest.raises(LocalError):
         await manager.create_connection(ANY)
+
+
+@pytest.mark.parametrize("dialect", CONNECT)
+@pytest.mark.parametrize("how", ["times out", "is cancelled", "is cancelled, answered meanwhile"])
+async def test_a_connection_that_comes_too_late_is_disconnected(dialect: str, how: str) -> None:
+    """A provider that knows no cancellation, or whose answer crosses it, must not keep the connection."""
+    theirs, ours = memory_channel_pair()
+    provider = RawAgent(ours)
+    opened: dict[str, Any] = {"connection_id": "late", "connectionId": "late"}
+    async with manager_on_channel(theirs, connect_timeout=0.05 if how == "times out" else 5) as manager:
+        scope, given_up = anyio.CancelScope(), anyio.Event()
+
+        async def create() -> None:
+            with scope:
+                try:
+                    await manager.create_connection(config(dialect))
+                except TimeoutError:
+                    assert how == "times out"
+            given_up.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(create)
+            connect = await provider.receive()
+            if how == "is cancelled, answered meanwhile":
+                await provider.send({"jsonrpc": "2.0", "id": connect["id"], "result": opened})
+            if how != "times out":
+                scope.cancel()
+            await given_up.wait()
+        cancel = await provider.receive()
+        assert cancel["method"] == "$/cancel_request"
+        assert cancel["params"] == {"requestId": connect["id"]}
+        if how != "is cancelled, answered meanwhile":
+            await provider.send({"jsonrpc": "2.0", "id": connect["id"], "result": opened})
+        bye = await provider.receive()
+        assert bye["method"] == ("_mcp/disconnect" if dialect == "legacy" else "mcp/disconnect")
+        assert set(bye["params"].values()) == {"late"}
+        if "id" in bye:
+            await provider.send({"jsonrpc": "2.0", "id": bye["id"], "result": {}})
+        assert manager.connections == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": {"code": -32800, "message": "cancelled", "data": None}},
+        {"result": {"connectionId": "live"}},
+        {"result": {}},
+        {"result": None},
+    ],
+)
+async def test_a_late_answer_that_opened_nothing_is_let_be(answer: dict[str, Any]) -> None:
+    theirs, ours = memory_channel_pair()
+    provider = RawAgent(ours)
+    async with manager_on_channel(theirs, connect_timeout=0.05) as manager:
+        with pytest.raises(TimeoutError):
+            await manager.create_connection(config("connect-acpId"))
+        first, cancel = await provider.receive(), await provider.receive()
+        assert cancel["method"] == "$/cancel_request"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(manager.create_connection, config("connect-acpId"))
+            second = await provider.receive()
+            await provider.send({"jsonrpc": "2.0", "id": second["id"], "result": {"connectionId": "live"}})
+        await provider.send({"jsonrpc": "2.0", "id": first["id"], **answer})
+        # The next that comes is the good-bye of the live one: nothing was sent for the late answer.
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(manager.remove_connection, "live")
+            bye = await provider.receive()
+            assert bye["params"] == {"connectionId": "live"}
+            await provider.send({"jsonrpc": "2.0", "id": bye["id"], "result": {}})
 
 
 async def test_a_cancelled_session_still_disconnects() -> None:

@@ -36,7 +36,7 @@ class SdkOuter:
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
-    async def request(self, method: str, params: Any, *, timeout: float | None = None) -> Any:
+    async def request(self, method: str, params: Any, *, timeout: float | None = None, late: Any = None) -> Any:
         with anyio.fail_after(timeout):
             try:
                 return await self.connection.send_request(method, params)

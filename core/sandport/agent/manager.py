@@ -165,7 +165,11 @@ class AcpMcpConnectionManager:
         """The address to use with a dialect, if the provider speaks it. Never decided by the text of an error."""
         if dialect.family == "connect":
             out = dialect.open(server_id)
-            return dialect.read_opened(await self.outer.request(out.method, out.params, timeout=timeout))
+
+            async def late(result: Any) -> None:
+                await self._opened_late(dialect, result)
+
+            return dialect.read_opened(await self.outer.request(out.method, out.params, timeout=timeout, late=late))
         # A binding that knows no `server/discover` still answers it with a carrier, or with its own codes.
         out = dialect.message(server_id, uuid4().hex, "server/discover", _discover_params())
         try:
@@ -181,10 +185,19 @@ class AcpMcpConnectionManager:
                 raise PeerError(INTERNAL_ERROR, "The answer carries neither an MCP result nor an MCP error") from error
         return server_id
 
+    async def _opened_late(self, dialect: Dialect, result: Any) -> None:
+        """The provider opened a connection that nobody waits for any more: it is told, or would keep it."""
+        try:
+            connection_id = dialect.read_opened(result)
+        except PeerError:
+            return
+        if connection_id not in self._connections:
+            await self._disconnect(dialect, connection_id)
+
     async def _add(self, connection: AcpMcpConnection) -> AcpMcpConnection:
         if self._closed:
             # Closed while it was opened: the provider has it, so it is told.
-            await self._disconnect(connection)
+            await self._disconnect(connection.dialect, connection.address)
             raise LocalError("the connection manager was closed")
         if connection.connection_id in self._connections:
             raise PeerError(INTERNAL_ERROR, f"The provider gave the connection id {connection.connection_id!r} twice")
@@ -201,11 +214,11 @@ class AcpMcpConnectionManager:
         if connection is None:
             return
         connection.close()
-        await self._disconnect(connection)
+        await self._disconnect(connection.dialect, connection.address)
 
-    async def _disconnect(self, connection: AcpMcpConnection) -> None:
+    async def _disconnect(self, dialect: Dialect, address: str) -> None:
         """Tell the provider, within a bound; nothing it answers matters, nor what the ACP library makes of it."""
-        out = connection.dialect.close(connection.address)
+        out = dialect.close(address)
         if out is None:
             return
         # A caller that is being cancelled still tells the provider, which would otherwise keep the connection.
@@ -217,7 +230,7 @@ class AcpMcpConnectionManager:
                 else:
                     await self.outer.request(out.method, out.params, timeout=self.disconnect_timeout)
             except Exception as error:
-                logger.debug("disconnect of %s: %r", connection.connection_id, error)
+                logger.debug("disconnect of %s: %r", address, error)
 
     async def close_all(self) -> None:
         """End every connection, side by side; none can be made after. Idempotent."""

@@ -44,6 +44,7 @@ _PLACES = (
     _Place("acp.connection", "Connection.send_notification", ("method", "params")),
     _Place("acp.connection", "Connection._run_request", ("message",), ("_handler",)),
     _Place("acp.task.state", "InMemoryMessageStateStore.resolve_outgoing", ("request_id", "result")),
+    _Place("acp.task.state", "InMemoryMessageStateStore.register_outgoing", ("request_id", "method")),
     _Place("acp.agent.connection", "AgentSideConnection.__init__", ("to_agent",), ("_conn",)),
     _Place("agentpool_server.acp_server.acp_agent", "AgentPoolACPAgent.initialize", ("params",)),
     _Place("agentpool_server.acp_server.acp_agent", "AgentPoolACPAgent.prompt", ("params",)),
