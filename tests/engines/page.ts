@@ -241,6 +241,31 @@ const CHECKS: Record<string, (world: World, settings: Settings) => Promise<strin
     return undefined;
   },
 
+  async "a package is loaded, replaced, kept by a restart and taken out"({ sandbox, user, agent }) {
+    const source = (value: number): string =>
+      `from fastmcp import FastMCP\nmcp = FastMCP("m")\n@mcp.tool\ndef packed() -> int:\n    from . import part\n    return ${value} + part.ZERO\n`;
+    const archive = (value: number): ArrayBuffer =>
+      storedZip({ "acme/__init__.py": "", "acme/part.py": "ZERO = 0\n", "acme/server.py": source(value) });
+    const value = async (): Promise<unknown> => (await user.call("packed")).structuredContent?.result;
+    agent.notified.length = 0;
+    const bytes = archive(1);
+    check((await sandbox.loadPackage("acme", bytes)).join() === "packed", "the names of its tools");
+    check(bytes.byteLength > 0, "the caller's bytes were taken away");
+    await agent.until(() => agent.notified.includes("notifications/tools/list_changed"));
+    check((await value()) === 1, "the package's tool does not answer");
+    const told = agent.notified.filter((method) => method === "notifications/tools/list_changed").length;
+    check(told === 1, `list_changed was sent ${told} times`);
+    await sandbox.loadPackage("acme", new Blob([archive(2)]), { server: "acme.server:mcp" });
+    const error = await sandbox.loadPackage("acme", storedZip({ "acme/__init__.py": "1 / 0" })).catch(String);
+    check(String(error).includes("ZeroDivisionError"), String(error));
+    check((await value()) === 2, "a refused version took the old one away");
+    await sandbox.restart();
+    check((await value()) === 2, "the package is not back after a restart");
+    await sandbox.unloadTools("acme");
+    check(!(await user.tools()).includes("packed"), "an unloaded tool is listed");
+    return undefined;
+  },
+
   async "a folder is mounted from a zip, and tools work on it"({ sandbox, workspace }) {
     const zip = storedZip({ "data/a.csv": "x,y\n1,2\n3,4\n", "readme.txt": "needle here\n" });
     check((await sandbox.mountZip("/workspace", zip, { replace: true })).files === 2, "number of files");
