@@ -23,7 +23,7 @@ MAX_LINE = 64 * 1024 * 1024
 mcp = FastMCP("greeter")
 
 
-@mcp.tool
+@mcp.tool(annotations={"readOnlyHint": True})
 def greet(name: str) -> str:
     """Greet somebody."""
     return f"Hello, {name}!"

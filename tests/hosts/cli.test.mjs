@@ -64,7 +64,16 @@ function sandport(args, input = "") {
 
 describe("sandport", () => {
   it("lends a file of tools to an agent that it starts, and prints the answer alone to stdout", async () => {
-    const args = ["--tools", tools, "--prompt", 'call double {"n": 21}', "--", process.execPath, AGENT];
+    const args = [
+      "--tools",
+      tools,
+      "--yes",
+      "--prompt",
+      'call double {"n": 21}',
+      "--",
+      process.execPath,
+      AGENT,
+    ];
     const { stdout, stderr, status } = await sandport(args);
     assert.deepEqual([stdout, status], ["double says: 42\n", 0]);
     assert.match(stderr, NOTICE);
@@ -79,7 +88,7 @@ describe("sandport", () => {
       });
       const lines = ["tools", 'call read_file {"path": "my-tools.py", "end": 1}', 'call double {"n": "x"}'];
       const { stdout, stderr, status } = await sandport(
-        ["--tools", tools, "--workspace", folder, "--agent", address],
+        ["--tools", tools, "--yes", "--workspace", folder, "--agent", address],
         `${lines.join("\n")}\n`,
       );
       assert.equal(status, 0);

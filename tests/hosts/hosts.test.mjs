@@ -148,7 +148,7 @@ describe("the command in Deno and Bun", () => {
         [
           ...[...args, path.join(PACKAGE, "bin/sandport.mjs")],
           ...["--tools", path.join(ROOT, "examples/04-terminal/tools.py")],
-          ...["--prompt", 'call summary {"numbers": [1, 2, 3]}'],
+          ...["--yes", "--prompt", 'call summary {"numbers": [1, 2, 3]}'],
           ...["--", process.execPath, path.join(ROOT, "examples/agent/agent.mjs")],
         ],
         { cwd: ROOT, timeout: 120_000 },

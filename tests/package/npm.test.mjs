@@ -144,7 +144,16 @@ def add(a: int, b: int) -> int:
 `,
     );
     const agent = path.join(ROOT, "examples/agent/agent.mjs");
-    const args = ["--tools", tools, "--prompt", 'call add {"a": 20, "b": 22}', "--", process.execPath, agent];
+    const args = [
+      "--tools",
+      tools,
+      "--yes",
+      "--prompt",
+      'call add {"a": 20, "b": 22}',
+      "--",
+      process.execPath,
+      agent,
+    ];
     const { stdout, stderr } = await run(command, args, { cwd: folder, timeout: 180_000 });
     assert.equal(stdout, "add says: 42\n");
     assert.match(stderr, /Nothing isolates tools here/);

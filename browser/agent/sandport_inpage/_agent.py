@@ -80,17 +80,16 @@ from sandport.rpc import Inbound, Peer
 from sandport.wire.errors import PeerError
 from sandport_inpage._lanes import DECLARED, PREFIX, AcpTransport, Lanes
 from sandport_inpage._models import ModelChoice
+from sandport_inpage._place import PAGE, Place
 from sandport_inpage._questions import Questions
 from sandport_inpage._store import Head, SessionStore, StoreError
 from sandport_inpage._tools import CALL_TIMEOUT, Failure, LentTools, PlanTool, Servers
-from sandport_inpage._turn import AUTO, MODES, Turn
+from sandport_inpage._turn import MODES, Turn
 
 __all__ = ["serve_agent"]
 
 logger = logging.getLogger(__name__)
 
-NAME: Final = "sandport-inpage"
-TITLE: Final = "in-page agent"
 PROTOCOL_VERSION: Final = 1
 FORMAT: Final = 1
 """Version of a kept session's text; another one is refused, not guessed at."""
@@ -100,18 +99,13 @@ MAX_STEPS: Final = 50
 """Requests to the model in one turn: an agent that goes round in circles ends, and says so."""
 MAX_TITLE: Final = 60
 
-INSTRUCTIONS: Final = """\
-You are an agent in a web page. Your tools run in a confined Python sandbox of that page, whose files are below \
-/workspace; they have no network. Use them rather than guess, and say plainly what you did and what did not work. \
-For a task of several steps, show your plan with update_plan and keep it up to date. Answer in Markdown."""
-
 
 @dataclass(eq=False)
 class _Session:
     id: str
     cwd: str
+    mode: str
     servers: Servers = field(init=False)
-    mode: str = AUTO
     title: str | None = None
     updated: str = field(default_factory=lambda: _now())
     messages: list[ModelMessage] = field(default_factory=list)
@@ -134,8 +128,11 @@ class _Session:
 class _InPageAgent:
     """The agent on one connection. Its methods are those of `acp.interfaces.Agent`."""
 
-    def __init__(self, manager: AcpMcpConnectionManager, store: SessionStore, model: Callable[[], ModelChoice]) -> None:
+    def __init__(
+        self, manager: AcpMcpConnectionManager, store: SessionStore, model: Callable[[], ModelChoice], place: Place
+    ) -> None:
         self._manager = manager
+        self._place = place
         self._store = store
         self._model = model
         self._sessions: dict[str, _Session] = {}
@@ -163,7 +160,7 @@ class _InPageAgent:
     async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
-            agent_info=Implementation(name=NAME, title=TITLE, version="0.1.0"),
+            agent_info=Implementation(name=self._place.name, title=self._place.title, version="0.1.0"),
             agent_capabilities=AgentCapabilities(
                 load_session=True,
                 prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
@@ -187,7 +184,7 @@ class _InPageAgent:
     async def new_session(self, cwd: str, mcp_servers: Any = None, **meta: Any) -> NewSessionResponse:
         session = self._open(uuid4().hex, cwd)
         report = await self._attach(session, mcp_servers, meta)
-        return NewSessionResponse(session_id=session.id, modes=_modes(session), field_meta=report)
+        return NewSessionResponse(session_id=session.id, modes=self._modes(session), field_meta=report)
 
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Any = None, **meta: Any
@@ -195,14 +192,14 @@ class _InPageAgent:
         session = await self._take_up(session_id, cwd)
         await self._replay(session)
         report = await self._attach(session, mcp_servers, meta)
-        return LoadSessionResponse(modes=_modes(session), field_meta=report)
+        return LoadSessionResponse(modes=self._modes(session), field_meta=report)
 
     async def resume_session(
         self, session_id: str, cwd: str, mcp_servers: Any = None, **meta: Any
     ) -> ResumeSessionResponse:
         session = await self._take_up(session_id, cwd)
         report = await self._attach(session, mcp_servers, meta)
-        return ResumeSessionResponse(modes=_modes(session), field_meta=report)
+        return ResumeSessionResponse(modes=self._modes(session), field_meta=report)
 
     async def fork_session(
         self, session_id: str, cwd: str, mcp_servers: Any = None, **meta: Any
@@ -212,7 +209,7 @@ class _InPageAgent:
         session.messages, session.mode, session.title = list(origin.messages), origin.mode, origin.title
         await self._keep(session)
         report = await self._attach(session, mcp_servers, meta)
-        return ForkSessionResponse(session_id=session.id, modes=_modes(session), field_meta=report)
+        return ForkSessionResponse(session_id=session.id, modes=self._modes(session), field_meta=report)
 
     async def list_sessions(self, cwd: str | None = None, **_: Any) -> ListSessionsResponse:
         try:
@@ -239,7 +236,7 @@ class _InPageAgent:
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> None:
         session = self._find(session_id)
         if mode_id not in MODES:
-            raise RequestError.invalid_params({"modeId": f"there are {', '.join(MODES)}"})
+            raise RequestError.invalid_params({"modeId": f"there are {', '.join(sorted(MODES))}"})
         session.mode = mode_id
         if session.turn is not None:
             session.turn.mode = mode_id
@@ -262,7 +259,7 @@ class _InPageAgent:
         logger.debug("ignored the notification _%s", method)
 
     def _open(self, session_id: str, cwd: str) -> _Session:
-        session = self._sessions[session_id] = _Session(session_id, cwd)
+        session = self._sessions[session_id] = _Session(session_id, cwd, self._place.mode)
         session.servers = Servers(self._manager, Questions(lambda: session.turn))
         return session
 
@@ -295,9 +292,9 @@ class _InPageAgent:
             record = json.loads(text)
             if record["format"] != FORMAT:
                 raise ValueError(f"it is of format {record['format']!r}, this agent reads {FORMAT}")
-            session = _Session(session_id, record["cwd"])
+            mode = record["mode"] if record["mode"] in MODES else self._place.mode
+            session = _Session(session_id, record["cwd"], mode)
             session.messages = ModelMessagesTypeAdapter.validate_python(record["messages"])
-            session.mode = record["mode"] if record["mode"] in MODES else AUTO
             session.title = record["title"]
         except (ValueError, KeyError, TypeError) as error:
             raise _failed(f"The session {session_id!r} was kept, and cannot be read: {error}") from error
@@ -344,10 +341,7 @@ class _InPageAgent:
                 raise RequestError.invalid_params({"mcpServers": f"two servers share a name or an id: {name}"})
             configs.append(config)
         failures = await session.servers.attach(configs)
-        failures += [
-            Failure(str(server.name), "this agent runs in a page and reaches only servers that the page lends it")
-            for server in others or ()
-        ]
+        failures += [Failure(str(server.name), self._place.elsewhere) for server in others or ()]
         session.failures = failures
         report = [{"name": name, "status": "connected"} for name in session.servers.names]
         report += [{"name": item.name, "status": "failed", "reason": item.reason} for item in failures]
@@ -374,6 +368,13 @@ class _InPageAgent:
                     update = _replayed_call(part, results.get(part.tool_call_id))
                 if update is not None:
                     await self.client.session_update(session_id=session.id, update=update)
+
+    def _modes(self, session: _Session) -> SessionModeState:
+        modes = self._place.modes
+        return SessionModeState(
+            current_mode_id=session.mode,
+            available_modes=[SessionMode(id=mode, name=name, description=text) for mode, (name, text) in modes.items()],
+        )
 
     # -- turns
 
@@ -415,7 +416,7 @@ class _InPageAgent:
             model=choice.model,
             deps=turn,
             toolsets=toolsets,
-            instructions=None if choice.scripted else INSTRUCTIONS,
+            instructions=None if choice.scripted else self._place.instructions,
             usage_limits=UsageLimits(request_limit=MAX_STEPS),
         ) as events:
             session.stop = events.cancel
@@ -437,7 +438,7 @@ class _InPageAgent:
                 return PromptResponse(stop_reason="max_turn_requests")
             except (AgentRunError, UserError) as error:
                 session.messages = events.all_messages()
-                raise _model_failed(error, choice) from error
+                raise _model_failed(error, choice, self._place) from error
             finally:
                 await turn.settle(reason)
                 await self._keep(session)
@@ -481,13 +482,16 @@ class _InPageAgent:
         await self.client.session_update(session_id=session.id, update=update)
 
 
-async def serve_agent(channel: Channel, store: SessionStore, model: Callable[[], ModelChoice]) -> None:
+async def serve_agent(
+    channel: Channel, store: SessionStore, model: Callable[[], ModelChoice], place: Place = PAGE
+) -> None:
     """Serve an ACP client until the channel ends.
 
     Args:
         channel: to the client; its `mcp/*` messages and its own travel apart on it.
         store: keeps the sessions.
         model: the model for the next turn; asked at its start, so a change takes effect between turns.
+        place: where this is, for what the agent says and whether it asks first.
     """
     lanes = Lanes(channel)
 
@@ -501,7 +505,7 @@ async def serve_agent(channel: Channel, store: SessionStore, model: Callable[[],
         id_prefix=PREFIX,
     )
     manager = AcpMcpConnectionManager(peer)
-    agent = _InPageAgent(manager, store, model)
+    agent = _InPageAgent(manager, store, model, place)
     transport = AcpTransport(lanes.acp, agent.stop)
 
     async def read() -> None:
@@ -527,13 +531,6 @@ async def serve_agent(channel: Channel, store: SessionStore, model: Callable[[],
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _modes(session: _Session) -> SessionModeState:
-    return SessionModeState(
-        current_mode_id=session.mode,
-        available_modes=[SessionMode(id=mode, name=name, description=text) for mode, (name, text) in MODES.items()],
-    )
 
 
 def _content(prompt: Sequence[Any]) -> list[UserContent]:
@@ -597,21 +594,21 @@ def _failed(message: str) -> RequestError:
     return RequestError(-32603, message)
 
 
-def _model_failed(error: Exception, choice: ModelChoice) -> RequestError:
+def _model_failed(error: Exception, choice: ModelChoice, place: Place) -> RequestError:
     """What went wrong with the model, with a remedy that a person can follow."""
     remedy = "Send the message again; when it stays, look at the endpoint's own log."
     if isinstance(error, ModelHTTPError):
         status = error.status_code
         message = f"The endpoint answered HTTP {status}: {_body(error.body)}"
         if status in (401, 403):
-            remedy = "Check the key in the agent's settings."
+            remedy = place.wrong_key
         elif status == 404:
             remedy = f"Check the address, which often ends in /v1, and the model's name ({choice.name})."
         elif status == 429:
             remedy = "The endpoint's limit is reached: wait, or use another model."
     elif isinstance(error, ModelAPIError):
         message = f"The endpoint cannot be reached: {_cause(error)}"
-        remedy = "See that it runs and allows this page's origin (CORS); the guide has the settings."
+        remedy = place.unreachable
     else:
         message = f"{type(error).__name__}: {error}"
     return RequestError(-32603, message[:2000], {"remedy": remedy})

@@ -17,6 +17,7 @@ from sandport_runtime._channel import PortChannel
 from sandport_inpage._agent import serve_agent
 from sandport_inpage._models import ModelChoice, demo_model, endpoint_model
 from sandport_inpage._page import Page, PageStore, PageTransport
+from sandport_inpage._place import PLACES, Place
 
 if TYPE_CHECKING:
     from sandport_runtime._loop import SandboxLoop
@@ -56,7 +57,11 @@ class Control:
         self._serving: asyncio.Task[None] | None = None
         self._requests: set[asyncio.Task[None]] = set()
         self.task: asyncio.Task[None] | None = None
-        self._ops: dict[str, Callable[..., Awaitable[Any]]] = {"open": self._open, "model": self._choose}
+        self._ops: dict[str, Callable[..., Awaitable[Any]]] = {
+            "open": self._open,
+            "model": self._choose,
+            "leave": self._leave,
+        }
 
     async def run(self, boot: Mapping[str, Any]) -> None:
         """Say `ready`; the rest happens when the page asks for it."""
@@ -111,17 +116,24 @@ class Control:
         if seq is not None:
             self._event({"seq": seq, **answer})
 
-    async def _open(self) -> None:
-        """Serve a new channel; what the one before was doing ends first."""
+    async def _open(self, place: str = "page") -> None:
+        """Serve a new channel, as the agent of a `PLACES`; what the one before was doing ends first."""
         channel, before = self._channel, self._serving
         assert channel is not None
         if before is not None:
             await asyncio.gather(before, return_exceptions=True)
-        self._serving = self._loop.create_task(self._serve(channel), name="agent")
+        self._serving = self._loop.create_task(self._serve(channel, PLACES[place]), name="agent")
 
-    async def _serve(self, channel: PortChannel) -> None:
+    async def _leave(self) -> None:
+        """End the channel; done when its turns have stopped and their sessions are kept."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._serving is not None:
+            await asyncio.gather(self._serving, return_exceptions=True)
+
+    async def _serve(self, channel: PortChannel, place: Place) -> None:
         try:
-            await serve_agent(channel, self._store, lambda: self._model)
+            await serve_agent(channel, self._store, lambda: self._model, place)
         except Exception as error:
             self._report(f"the agent's connection failed: {type(error).__name__}: {error}\n")
             channel.close()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from acp.schema import PermissionOption
 from fastmcp.client.elicitation import ElicitResult
 
+from sandport_inpage._turn import Refused
+
 if TYPE_CHECKING:
     from sandport_inpage._turn import Turn
 
@@ -45,7 +47,10 @@ class Questions:
                 for index, (label, _) in enumerate(choices)
             ]
             options.append(PermissionOption(option_id=DECLINE, name="Decline", kind="reject_once"))
-            answer = await turn.ask(None, f"{server} asks: {message}", options)
+            try:
+                answer = await turn.ask(None, f"{server} asks: {message}", options)
+            except Refused:
+                answer = None
             if answer is None:
                 return ElicitResult(action="cancel")
             if not answer.isdecimal() or int(answer) >= len(choices):

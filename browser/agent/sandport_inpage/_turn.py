@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import uuid4
 
 from acp import text_block, tool_content
+from acp.exceptions import RequestError
 from acp.interfaces import Client
 from acp.schema import (
     AgentPlanUpdate,
@@ -30,11 +31,8 @@ __all__ = ["ASK", "AUTO", "MODES", "Kind", "Refused", "Turn"]
 
 AUTO: Final = "auto"
 ASK: Final = "ask"
-MODES: Final = {
-    AUTO: ("Run tools", "The tools of this page run without a question: they are confined."),
-    ASK: ("Ask first", "Every tool that is not marked as read-only asks before it runs."),
-}
-"""Modes of a session: name and description by id."""
+MODES: Final = frozenset({AUTO, ASK})
+"""Ids of a session's modes; their words depend on the place."""
 
 Kind = Literal["read", "edit", "delete", "search", "execute", "fetch", "other"]
 MAX_SHOWN: Final = 20_000
@@ -42,7 +40,7 @@ MAX_SHOWN: Final = 20_000
 
 
 class Refused(Exception):
-    """The person did not allow a call."""
+    """A call was not allowed."""
 
 
 @dataclass(eq=False)
@@ -109,17 +107,20 @@ class Turn:
     async def ask(
         self, call_id: str | None, title: str, options: Sequence[PermissionOption], arguments: Any = None
     ) -> str | None:
-        """Put a question; the chosen option's id, or `None` when the client took the question away."""
-        response = await self.client.request_permission(
-            session_id=self.session_id,
-            tool_call=ToolCallUpdate(
-                tool_call_id=call_id or f"question-{uuid4().hex}",
-                title=title,
-                status="pending",
-                raw_input=arguments,
-            ),
-            options=list(options),
+        """Put a question; the chosen option's id, or `None` when the client took the question away.
+
+        Raises:
+            Refused: the client cannot ask.
+        """
+        call = ToolCallUpdate(
+            tool_call_id=call_id or f"question-{uuid4().hex}", title=title, status="pending", raw_input=arguments
         )
+        try:
+            response = await self.client.request_permission(
+                session_id=self.session_id, tool_call=call, options=list(options)
+            )
+        except RequestError as error:
+            raise Refused(f"The client did not put the question to the person: {error}") from error
         outcome = response.outcome
         return outcome.option_id if isinstance(outcome, AllowedOutcome) else None
 

@@ -2,24 +2,20 @@
  * An ACP agent in the page: Python in a confined frame of its own, apart from the tools' sandbox.
  *
  * Invariants: the agent's worker has no network and no storage: it runs under the sandbox's policy, and what it needs of
- * either the page does for it, within rules that it cannot change. The key of an endpoint goes to the relay's worker
- * alone. Nothing is fetched before the agent is first opened. One channel is open at a time.
+ * either the page does for it, within rules that it cannot change. The key of an endpoint goes to whoever carries the
+ * requests, and to nobody else. Nothing is fetched before the agent is first opened. One channel is open at a time.
  */
 
 import { BaseChannel, CLOSE_ABNORMAL, type TextChannel } from "../channel.ts";
-import { AssetError, fetchFile, fetchJson, loadAssets, type ManifestFile } from "../sandbox/assets.ts";
-import { Instance } from "../sandbox/instance.ts";
-import {
-  type BootConfig,
-  type BootParcel,
-  type BootStage,
-  readAnswer,
-  readEvent,
-} from "../sandbox/protocol.ts";
+import { AssetError } from "../sandbox/assets.ts";
+import type { FrameOptions } from "../sandbox/ground.ts";
+import type { Launched } from "../sandbox/instance.ts";
+import { type BootStage, type HandOver, readAnswer, readEvent } from "../sandbox/protocol.ts";
+import type { EndpointRelay } from "./carrier.ts";
 import { type Endpoint, EndpointError, endpointBase, type RelayRequest } from "./endpoint.ts";
+import { type AgentGround, pageGround } from "./ground.ts";
 import { readRequest, type StoreAction } from "./protocol.ts";
-import { Relay } from "./relay.ts";
-import { browserStore, memoryStore, type SessionStore } from "./store.ts";
+import type { SessionStore } from "./store.ts";
 
 /** Milliseconds a start from the memory image may take before the cold way is tried. */
 const IMAGE_TIMEOUT = 20_000;
@@ -38,21 +34,21 @@ export interface AgentProgress {
   readonly fraction?: number;
 }
 
-/** Settings of {@link createInPageAgent}. */
-export interface InPageAgentOptions {
-  /** Address of the folder that holds `runtime/`, `agent/` and `sandbox.html`; by default the page's own. */
-  readonly base?: string | URL;
-  /** Where the frame is put; by default the end of the body. It is not visible. */
-  readonly container?: HTMLElement;
-  /** Put the frame's text into the page instead of loading its address: for static hosts that send no headers. */
-  readonly inlineFrame?: boolean;
-  /** Keeps the sessions; by default the browser does, or the page where the browser cannot. */
+/** What an agent on any ground may be given. */
+export interface AgentOptions {
+  /** Keeps the sessions, in place of where the ground keeps them. */
   readonly store?: SessionStore;
   /** Told how far a start is. */
   readonly onProgress?: (progress: AgentProgress) => void;
   /** Told what the agent's Python prints: warnings, as a rule. Show it as text only. */
   readonly onLog?: (text: string) => void;
 }
+
+/**
+ * Settings of {@link createInPageAgent}. `base` is the address of the folder that holds `runtime/`, `agent/` and
+ * `sandbox.html`. Sessions are kept by the browser, or the page where the browser cannot.
+ */
+export interface InPageAgentOptions extends AgentOptions, FrameOptions {}
 
 /** The agent could not be started, or is gone. */
 export class InPageAgentError extends Error {
@@ -77,26 +73,24 @@ interface Pending {
 
 /** See {@link createInPageAgent}. */
 export class InPageAgent {
-  readonly #options: InPageAgentOptions;
-  readonly #base: string;
+  readonly #options: AgentOptions;
+  readonly #ground: AgentGround;
   readonly #pending = new Map<number, Pending>();
   #store: Promise<SessionStore> | undefined;
-  #parcel: Promise<{ parcel: BootParcel; config: BootConfig }> | undefined;
   #imageRefused = false;
   #model: ModelSettings = { kind: "demo" };
-  #relay: Relay | undefined;
-  #life: Promise<Instance> | undefined;
-  #instance: Instance | undefined;
+  #relay: EndpointRelay | undefined;
+  #life: Promise<Launched> | undefined;
+  #instance: Launched | undefined;
   #onBoot: { ready(): void; failed(error: InPageAgentError): void } | undefined;
   #abort = new AbortController();
   #channel: AgentChannel | undefined;
   #seq = 0;
 
   /** @internal use {@link createInPageAgent} */
-  constructor(options: InPageAgentOptions) {
+  constructor(options: InPageAgentOptions, ground: AgentGround = pageGround(options)) {
     this.#options = options;
-    const base = new URL(options.base ?? ".", document.baseURI).href;
-    this.#base = base.endsWith("/") ? base : `${base}/`;
+    this.#ground = ground;
   }
 
   /**
@@ -110,7 +104,7 @@ export class InPageAgent {
     const channel = new AgentChannel(instance);
     this.#channel = channel;
     // Texts that the old channel's requests still cause are not the new one's: it hears from the answer on.
-    await this.#ask(instance, { op: "open" });
+    await this.#ask(instance, { op: "open", place: this.#ground.place });
     channel.start();
     return channel;
   }
@@ -130,7 +124,15 @@ export class InPageAgent {
     if (this.#instance) await this.#tellModel(this.#instance);
   }
 
-  /** Ends the agent; what waits for it fails. `open` starts it anew. */
+  /** Ends the channel, waits until the agent has stopped what it did and kept its sessions, then ends the agent. */
+  async close(): Promise<void> {
+    const instance = this.#instance;
+    this.#channel?.end(1000, "the agent was ended");
+    if (instance) await this.#ask(instance, { op: "leave" }).catch(() => {});
+    this.terminate();
+  }
+
+  /** Ends the agent at once; what waits for it fails. `open` starts it anew. */
   terminate(reason = "the agent was ended"): void {
     this.#abort.abort();
     this.#abort = new AbortController();
@@ -139,14 +141,14 @@ export class InPageAgent {
 
   // -- life ---------------------------------------------------------------------------------------------------
 
-  async #start(): Promise<Instance> {
+  async #start(): Promise<Launched> {
     const signal = this.#abort.signal;
     try {
-      const { parcel, config } = await this.#files(signal);
-      const { image, ...cold } = parcel;
-      if (image && !this.#imageRefused) {
+      if (!this.#imageRefused) {
+        const whole = await this.#load(true, signal);
+        if (!whole.parcel.image) return await this.#launch(whole, COLD_TIMEOUT, signal);
         try {
-          return await this.#launch(parcel, config, IMAGE_TIMEOUT, signal);
+          return await this.#launch(whole, IMAGE_TIMEOUT, signal);
         } catch (error) {
           if (signal.aborted) throw error;
           // Whatever was wrong with it: the cold way needs nothing of it.
@@ -156,7 +158,7 @@ export class InPageAgent {
           this.#options.onProgress?.({ stage: "runtime", detail });
         }
       }
-      return await this.#launch(cold, config, COLD_TIMEOUT, signal);
+      return await this.#launch(await this.#load(false, signal), COLD_TIMEOUT, signal);
     } catch (error) {
       this.#ended(CLOSE_ABNORMAL, messageOf(error));
       if (error instanceof InPageAgentError) throw error;
@@ -166,12 +168,7 @@ export class InPageAgent {
     }
   }
 
-  async #launch(
-    parcel: BootParcel,
-    config: BootConfig,
-    limit: number,
-    signal: AbortSignal,
-  ): Promise<Instance> {
+  async #launch(handOver: HandOver, limit: number, signal: AbortSignal): Promise<Launched> {
     let settle: (() => void) | undefined;
     let refuse: ((error: Error) => void) | undefined;
     const ready = new Promise<void>((resolve, reject) => {
@@ -187,13 +184,8 @@ export class InPageAgent {
     const aborted = (): void => refuse?.(new Error("the agent was ended while it started"));
     signal.addEventListener("abort", aborted);
     try {
-      this.#instance = await Instance.launch(
-        {
-          url: `${this.#base}sandbox.html`,
-          inline: this.#options.inlineFrame ?? false,
-          container: this.#options.container ?? document.body,
-        },
-        { parcel: copies(parcel), config },
+      this.#instance = await this.#ground.launch(
+        handOver,
         {
           text: (text) => this.#channel?.arrived(text),
           other: (data, from) => this.#heard(from, data),
@@ -212,49 +204,13 @@ export class InPageAgent {
     return this.#instance;
   }
 
-  /** The runtime's files and the agent's own, fetched once. */
-  #files(signal: AbortSignal): Promise<{ parcel: BootParcel; config: BootConfig }> {
-    this.#parcel ??= this.#load(signal);
-    // A failed fetch is tried again by the next start.
-    this.#parcel.catch(() => {
-      this.#parcel = undefined;
-    });
-    return this.#parcel;
+  #load(withImage: boolean, signal: AbortSignal): Promise<HandOver> {
+    const tell = (fraction: number, detail: string): void =>
+      this.#options.onProgress?.({ stage: "fetch", fraction, detail });
+    return this.#ground.load(withImage, tell, signal);
   }
 
-  async #load(signal: AbortSignal): Promise<{ parcel: BootParcel; config: BootConfig }> {
-    const tell = (part: number, detail: string): void =>
-      this.#options.onProgress?.({ stage: "fetch", fraction: part, detail });
-    tell(0, "");
-    const folder = `${this.#base}agent/`;
-    const packed = this.#options.inlineFrame ?? false;
-    const manifest = readManifest(await fetchJson(`${folder}manifest.json`, signal));
-    // The sandbox has most of it already: what is fetched twice comes from the browser's cache.
-    const [runtime, core, extra, image] = await Promise.all([
-      loadAssets(`${this.#base}runtime/`, (part, detail) => tell(part * 0.7, detail), signal, {
-        withImage: false,
-        packed,
-      }),
-      fetchFile(folder, manifest.core, signal, packed),
-      fetchFile(folder, manifest.extra, signal, packed),
-      // It only makes the start quicker.
-      manifest.image ? fetchFile(folder, manifest.image, signal, packed).catch(() => undefined) : undefined,
-    ]);
-    tell(1, "");
-    const files = Object.fromEntries(runtime.files) as unknown as BootParcel;
-    return {
-      parcel: { ...files, core, extra, ...(image ? { image } : {}) },
-      config: {
-        timeLimit: null,
-        servers: {},
-        preload: runtime.manifest.preload,
-        environ: {},
-        module: manifest.module,
-      },
-    };
-  }
-
-  #gone(instance: Instance, reason: string): void {
+  #gone(instance: Launched, reason: string): void {
     if (this.#instance !== instance) return;
     if (this.#onBoot) this.#onBoot.failed(new InPageAgentError(reason, "Try again."));
     else this.#ended(CLOSE_AGENT_ENDED, reason);
@@ -275,7 +231,7 @@ export class InPageAgent {
 
   // -- messages -----------------------------------------------------------------------------------------------
 
-  #heard(instance: Instance, data: unknown): void {
+  #heard(instance: Launched, data: unknown): void {
     if (this.#onBoot === undefined && this.#instance !== instance) return;
     const answer = readAnswer(data);
     if (answer) {
@@ -292,7 +248,7 @@ export class InPageAgent {
     else this.#told(instance, data);
   }
 
-  #told(instance: Instance, data: unknown): void {
+  #told(instance: Launched, data: unknown): void {
     const event = readEvent(data);
     switch (event?.event) {
       case "progress": {
@@ -315,7 +271,7 @@ export class InPageAgent {
     }
   }
 
-  #ask(instance: Instance, request: Record<string, unknown>): Promise<unknown> {
+  #ask(instance: Launched, request: Record<string, unknown>): Promise<unknown> {
     this.#seq += 1;
     const seq = this.#seq;
     return new Promise((resolve, reject) => {
@@ -325,7 +281,7 @@ export class InPageAgent {
   }
 
   /** The worker hears what kind of model it has and its name; never an address or a key. */
-  async #tellModel(instance: Instance): Promise<void> {
+  async #tellModel(instance: Launched): Promise<void> {
     const model = this.#model;
     await this.#ask(instance, {
       op: "model",
@@ -334,25 +290,23 @@ export class InPageAgent {
     });
   }
 
-  #carry(instance: Instance, request: RelayRequest): void {
+  #carry(instance: Launched, request: RelayRequest): void {
     const model = this.#model;
     const send = (part: object): void => instance.send({ op: "http", ...part });
     if (model.kind !== "endpoint") {
       send({ http: request.http, kind: "error", message: "no endpoint is chosen" });
       return;
     }
-    this.#relay ??= new Relay(`${this.#base}agent/relay.js`, model, (part) => {
+    this.#relay ??= this.#ground.relay(model, (part) => {
       if (this.#instance === instance) send(part);
     });
     this.#relay.send(request);
   }
 
-  async #keep(instance: Instance, ask: number, action: StoreAction): Promise<void> {
+  async #keep(instance: Launched, ask: number, action: StoreAction): Promise<void> {
     let answer: { ok: boolean; value?: unknown; message?: string };
     try {
-      this.#store ??= this.#options.store
-        ? Promise.resolve(this.#options.store)
-        : browserStore().catch(() => memoryStore());
+      this.#store ??= this.#options.store ? Promise.resolve(this.#options.store) : this.#ground.store();
       answer = { ok: true, value: await perform(await this.#store, action) };
     } catch (error) {
       answer = { ok: false, message: messageOf(error) };
@@ -380,10 +334,10 @@ async function perform(store: SessionStore, action: StoreAction): Promise<unknow
 
 /** The page's end of the ACP channel. */
 class AgentChannel extends BaseChannel {
-  readonly #instance: Instance;
+  readonly #instance: Launched;
   #started = false;
 
-  constructor(instance: Instance) {
+  constructor(instance: Launched) {
     super();
     this.#instance = instance;
   }
@@ -407,38 +361,6 @@ class AgentChannel extends BaseChannel {
   protected override shut(): void {
     this.#instance.send({ op: "close" });
   }
-}
-
-interface AgentManifest {
-  readonly module: string;
-  readonly core: ManifestFile;
-  readonly extra: ManifestFile;
-  readonly image?: ManifestFile;
-}
-
-function readManifest(value: unknown): AgentManifest {
-  const claim = value as {
-    format?: unknown;
-    module?: unknown;
-    files?: Record<string, ManifestFile | undefined>;
-  };
-  const { core, extra, image } = claim?.files ?? {};
-  const isFile = (file: ManifestFile | undefined): file is ManifestFile =>
-    /^[\w.-]+$/.test(file?.name ?? "") && /^[0-9a-f]{64}$/.test(file?.sha256 ?? "");
-  if (claim?.format !== 1 || typeof claim.module !== "string" || !isFile(core) || !isFile(extra)) {
-    throw new AssetError(
-      "the in-page agent's manifest is of another version",
-      "Build the bundle (./build.sh build) and serve the whole dist folder.",
-    );
-  }
-  return { module: claim.module, core, extra, ...(isFile(image) ? { image } : {}) };
-}
-
-/** They are handed away with each start. */
-function copies(parcel: BootParcel): BootParcel {
-  return Object.fromEntries(
-    Object.entries(parcel).map(([role, bytes]: [string, ArrayBuffer]) => [role, bytes.slice(0)]),
-  ) as unknown as BootParcel;
 }
 
 function messageOf(error: unknown): string {

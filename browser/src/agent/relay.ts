@@ -4,10 +4,11 @@
  * Invariant: the key goes to that worker and nowhere else. After `close` nothing is sent and no part comes.
  */
 
+import { CHANGED, type EndpointRelay, type RelayPart } from "./carrier.ts";
 import type { Endpoint, RelayRequest } from "./endpoint.ts";
-import type { RelayMessage, RelayPart, RelayStart } from "./relay-worker.ts";
+import type { RelayMessage, RelayStart } from "./relay-worker.ts";
 
-export class Relay {
+export class Relay implements EndpointRelay {
   readonly #worker: Worker;
   readonly #open = new Set<number>();
   readonly #onPart: (part: RelayPart) => void;
@@ -31,12 +32,11 @@ export class Relay {
     this.#post(request);
   }
 
-  /** Stops a request; nothing more comes of it. */
   stop(http: number): void {
     if (this.#open.delete(http)) this.#post({ http, stop: true });
   }
 
-  close(reason = "the endpoint was changed"): void {
+  close(reason = CHANGED): void {
     this.#worker.terminate();
     this.#failAll(reason);
   }

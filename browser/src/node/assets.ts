@@ -9,6 +9,7 @@ import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
+import { agentConfig, readAgentManifest } from "../agent/ground.ts";
 import {
   AssetError,
   type AssetRole,
@@ -16,6 +17,7 @@ import {
   type ManifestFile,
   readManifest,
 } from "../sandbox/assets.ts";
+import type { BootParcel, HandOver } from "../sandbox/protocol.ts";
 
 /** Where a bundle may lie, seen from this module: in the package, and in the repository that builds it. */
 const PLACES = ["../../assets", "../../../dist"];
@@ -40,34 +42,70 @@ export function ownBundle(): string {
 export async function readAssets(
   folder: string,
   onProgress: (fraction: number, file: string) => void,
+  withImage = true,
 ): Promise<Assets> {
   const runtime = path.join(folder, "runtime");
-  const manifest = readManifest(JSON.parse((await read(path.join(runtime, "manifest.json"))).toString()));
+  const manifest = readManifest(await readJson(path.join(runtime, "manifest.json")));
   const wanted = Object.entries(manifest.files) as [AssetRole, ManifestFile][];
   let imageProblem: string | undefined;
   let done = 0;
   const files = new Map<AssetRole, ArrayBuffer>();
   await Promise.all(
-    wanted.map(async ([role, { name, sha256 }]) => {
+    wanted.map(async ([role, file]) => {
+      if (role === "image" && !withImage) return;
       try {
-        const bytes = await read(path.join(runtime, name));
-        if (createHash("sha256").update(bytes).digest("hex") !== sha256) {
-          throw new AssetError(
-            `${name} is not what the manifest says`,
-            "Build the bundle again, or install it anew.",
-          );
-        }
-        files.set(role, copyOf(bytes));
+        files.set(role, await readAsset(runtime, file));
       } catch (error) {
         // The image only makes the start quicker.
         if (role !== "image") throw error;
         imageProblem = String(error);
       }
       done += 1;
-      onProgress(done / wanted.length, name);
+      onProgress(done / wanted.length, file.name);
     }),
   );
   return { manifest, files, ...(imageProblem === undefined ? {} : { imageProblem }) };
+}
+
+/**
+ * Reads the runtime without its image, and the agent on top of it.
+ * @param folder holds `runtime/` and `agent/`.
+ * @throws {AssetError} a file is missing, or is not what its manifest says.
+ */
+export async function readAgent(
+  folder: string,
+  withImage: boolean,
+  onProgress: (fraction: number, file: string) => void,
+): Promise<HandOver> {
+  const own = path.join(folder, "agent");
+  const manifest = readAgentManifest(await readJson(path.join(own, "manifest.json")));
+  const [runtime, core, extra, image] = await Promise.all([
+    readAssets(folder, onProgress, false),
+    readAsset(own, manifest.core),
+    readAsset(own, manifest.extra),
+    // It only makes the start quicker.
+    withImage && manifest.image ? readAsset(own, manifest.image).catch(() => undefined) : undefined,
+  ]);
+  const files = Object.fromEntries(runtime.files) as unknown as BootParcel;
+  return {
+    parcel: { ...files, core, extra, ...(image ? { image } : {}) },
+    config: agentConfig(runtime.manifest.preload, manifest.module),
+  };
+}
+
+async function readJson(file: string): Promise<unknown> {
+  return JSON.parse((await read(file)).toString());
+}
+
+async function readAsset(folder: string, { name, sha256 }: ManifestFile): Promise<ArrayBuffer> {
+  const bytes = await read(path.join(folder, name));
+  if (createHash("sha256").update(bytes).digest("hex") !== sha256) {
+    throw new AssetError(
+      `${name} is not what the manifest says`,
+      "Build the bundle again, or install it anew.",
+    );
+  }
+  return copyOf(bytes);
 }
 
 async function read(file: string): Promise<Buffer> {

@@ -9,29 +9,37 @@ import { cp, readFile } from "node:fs/promises";
 import path from "node:path";
 import process from "node:process";
 import { parseArgs } from "node:util";
-import { lend } from "../lend.ts";
-import { type AgentAddress, agentAddress, openAgent, UsageError } from "./address.ts";
+import { type AgentAddress, agentAddress, UsageError } from "./address.ts";
 import { ownBundle } from "./assets.ts";
-import { Conversation } from "./conversation.ts";
-import { hostName, isolationNotice } from "./host.ts";
-import { createHostSandbox, type HostSandbox } from "./sandbox.ts";
-import { printable, Terminal } from "./terminal.ts";
+import { chat } from "./chat.ts";
+import { KEY_VARIABLE, serveAgent } from "./serve-agent.ts";
 
 const HELP = `usage: sandport --agent AGENT [options]
        sandport [options] -- COMMAND [ARGUMENT...]
+       sandport agent [--model ADDRESS#NAME] [--data DIR]
        sandport assets FOLDER
 
 Lends Python tools to an ACP agent and chats with it here.
 
   --agent AGENT     the agent: a command line, a ws:// address, or the address that \`sandport serve\` prints
-  --tools FILE      Python file that defines a FastMCP server \`mcp\`; repeatable
+  --tools PATH      Python file that defines a FastMCP server \`mcp\`, or a wheel, zip or folder with such a module;
+                    PATH#MODULE or PATH#MODULE:NAME says which; repeatable
   --workspace DIR   folder that is copied into the sandbox, for the workspace tools
   --prompt TEXT     say this, print the answer, end
+  --yes, -y         allow every call of a tool; without it you are asked, and what cannot be asked is refused
   --time-limit S    seconds that a tool may run (default 30)
   --bundle DIR      another bundle than the package's own
   --trusted         in Deno: let tools have the permissions of the process
   --verbose         show what the agent writes to stderr and what tools print
   --help, --version
+
+agent is an agent of its own, which an editor or any other ACP client starts: it speaks ACP on its standard streams, and
+its tools are those that the client lends it (MCP servers of type acp).
+
+  --model ADDRESS#NAME   model behind an OpenAI-compatible endpoint, such as http://localhost:11434/v1#qwen3:8b;
+                         without it a script answers, which needs no key and says that it is no language model
+  --key-env NAME         variable of the environment that holds the endpoint's key (default ${KEY_VARIABLE})
+  --data DIR             folder that keeps the sessions; without it they end with the program
 
 assets copies the sandbox's files, to be served beside a page.
 
@@ -62,6 +70,10 @@ async function run(args: readonly string[]): Promise<number> {
       tools: { type: "string", multiple: true, default: [] },
       workspace: { type: "string" },
       prompt: { type: "string" },
+      yes: { type: "boolean", short: "y", default: false },
+      model: { type: "string" },
+      "key-env": { type: "string" },
+      data: { type: "string" },
       "time-limit": { type: "string" },
       bundle: { type: "string" },
       trusted: { type: "boolean", default: false },
@@ -80,30 +92,33 @@ async function run(args: readonly string[]): Promise<number> {
   }
   if (positionals[0] === "assets" && !args.includes("--"))
     return copyAssets(positionals.slice(1), values.bundle);
+  if (positionals[0] === "agent" && !args.includes("--")) {
+    if (positionals.length > 1)
+      throw new UsageError("agent takes options only; the client is on its standard streams");
+    return serveAgent({
+      model: values.model,
+      keyEnv: values["key-env"],
+      data: values.data,
+      bundle: values.bundle,
+      verbose: values.verbose,
+    });
+  }
   const address = addressFrom(values.agent, positionals);
   const timeLimit = values["time-limit"] === undefined ? undefined : Number(values["time-limit"]);
   if (timeLimit !== undefined && !(timeLimit > 0))
     throw new UsageError("--time-limit must be a number of seconds");
 
-  const terminal = new Terminal();
-  const sandbox = createHostSandbox({
+  return chat({
+    address,
+    tools: values.tools,
+    workspace: values.workspace,
+    prompt: values.prompt,
+    yes: values.yes,
+    verbose: values.verbose,
     trusted: values.trusted,
-    ...(values.bundle === undefined ? {} : { bundle: path.resolve(values.bundle) }),
-    ...(timeLimit === undefined ? {} : { timeLimit }),
-    on: {
-      log: ({ text, tool }) => {
-        if (values.verbose)
-          terminal.note(terminal.style("dim", printable(`${tool ?? "python"}: ${text.trimEnd()}`)));
-      },
-      crashed: ({ reason }) => terminal.note(terminal.style("red", `The sandbox died: ${printable(reason)}`)),
-    },
+    bundle: values.bundle && path.resolve(values.bundle),
+    timeLimit,
   });
-  try {
-    return await converse(sandbox, terminal, address, values);
-  } finally {
-    sandbox.terminate();
-    terminal.close();
-  }
 }
 
 function addressFrom(agent: string | undefined, positionals: readonly string[]): AgentAddress {
@@ -112,112 +127,6 @@ function addressFrom(agent: string | undefined, positionals: readonly string[]):
   if (agent !== undefined) return agentAddress(agent);
   if (command !== undefined) return { kind: "command", command, args: rest };
   throw new UsageError("which agent? Give --agent or -- COMMAND");
-}
-
-/** Starts Python and loads the person's tools; returns how many tools there are. */
-async function start(
-  sandbox: HostSandbox,
-  terminal: Terminal,
-  files: readonly string[],
-  workspace: string | undefined,
-): Promise<number> {
-  const notice = isolationNotice(sandbox.isolation);
-  terminal.note(terminal.style(sandbox.isolation === "nothing" ? "yellow" : "dim", `! ${notice}`));
-  const began = performance.now();
-  const timer = setInterval(() => {
-    terminal.status(
-      terminal.style("dim", `starting Python … ${Math.round((performance.now() - began) / 1000)} s`),
-    );
-  }, 1000);
-  try {
-    await sandbox.ready;
-    if (workspace !== undefined) await sandbox.mountFolder(workspace);
-    for (const file of files) await sandbox.loadFile(file);
-    return (await sandbox.listTools()).length;
-  } finally {
-    clearInterval(timer);
-    terminal.status("");
-  }
-}
-
-interface Wishes {
-  readonly tools: readonly string[];
-  readonly workspace?: string | undefined;
-  readonly prompt?: string | undefined;
-  readonly verbose: boolean;
-}
-
-async function converse(
-  sandbox: HostSandbox,
-  terminal: Terminal,
-  address: AgentAddress,
-  { tools: files, workspace, prompt, verbose }: Wishes,
-): Promise<number> {
-  const onStderr = (text: string) => {
-    if (verbose) terminal.note(terminal.style("dim", printable(text.trimEnd())));
-  };
-  const channel = await openAgent(address, onStderr);
-  let over: string | undefined;
-  const lending = lend(channel, [sandbox], {
-    onProblem: (message) => {
-      if (over === undefined) terminal.note(terminal.style("red", `! ${printable(message)}`));
-    },
-  });
-  const ended = lending.port.closed.then(({ reason }): never => {
-    over = printable(reason) || "the connection to the agent ended";
-    throw new Error(over);
-  });
-  ended.catch(() => {});
-  try {
-    // An agent that cannot be started says so at once, not when Python is ready.
-    const tools = await Promise.race([start(sandbox, terminal, files, workspace), ended]);
-    const conversation = await Promise.race([
-      Conversation.start(lending.lane, process.cwd(), {
-        update: (update) => terminal.update(update),
-        permission: (request, signal) => terminal.permission(request, signal),
-      }),
-      ended,
-    ]);
-    if (prompt !== undefined) return await say(conversation, terminal, prompt, () => over);
-    terminal.note(
-      `${terminal.style("bold", "Sandport")} in ${hostName()}: ${printable(conversation.agent)} ${lending.offers ? `has ${tools} tools` : "takes no tools"}. Ctrl-C stops a turn, Ctrl-D ends.`,
-    );
-    let running = false;
-    terminal.onInterrupt(() => {
-      if (running) void conversation.cancel().catch(() => {});
-      else terminal.close();
-    });
-    for (;;) {
-      terminal.note("");
-      const text = await terminal.ask(terminal.style("bold", "you › "));
-      if (text === undefined) return 0;
-      if (text.trim() === "") continue;
-      running = true;
-      const status = await say(conversation, terminal, text, () => over);
-      running = false;
-      if (status !== 0 && over !== undefined) return status;
-    }
-  } finally {
-    lending.lane.close();
-    await lending.port.closed;
-  }
-}
-
-async function say(
-  conversation: Conversation,
-  terminal: Terminal,
-  text: string,
-  over: () => string | undefined,
-): Promise<number> {
-  try {
-    const reason = await conversation.prompt(text);
-    if (reason !== "end_turn") terminal.note(terminal.style("dim", `(${reason.replaceAll("_", " ")})`));
-    return 0;
-  } catch (error) {
-    const message = over() ?? (error instanceof Error ? error.message : String(error));
-    terminal.note(terminal.style("red", `! ${printable(message)}`));
-    return 1;
-  }
 }
 
 async function copyAssets(rest: readonly string[], bundle: string = ownBundle()): Promise<number> {

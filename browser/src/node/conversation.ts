@@ -7,6 +7,8 @@
 import {
   type AnyMessage,
   type ClientConnection,
+  type CreateElicitationRequest,
+  type CreateElicitationResponse,
   client,
   methods,
   PROTOCOL_VERSION,
@@ -22,6 +24,8 @@ export interface ConversationHooks {
   update(update: SessionUpdate): void;
   /** Aborted when the agent no longer waits. */
   permission(request: RequestPermissionRequest, signal: AbortSignal): Promise<RequestPermissionResponse>;
+  /** A form to be filled in; aborted like a permission. */
+  elicitation(request: CreateElicitationRequest, signal: AbortSignal): Promise<CreateElicitationResponse>;
 }
 
 export class Conversation {
@@ -47,10 +51,15 @@ export class Conversation {
       .onRequest(methods.client.session.requestPermission, ({ params, signal }) =>
         hooks.permission(params, signal),
       )
+      .onRequest(methods.client.elicitation.create, ({ params, signal }) => hooks.elicitation(params, signal))
       .connect(streamOf(lane));
     const hello = await connection.agent.request(methods.agent.initialize, {
       protocolVersion: PROTOCOL_VERSION,
-      clientCapabilities: { fs: { readTextFile: false, writeTextFile: false }, terminal: false },
+      clientCapabilities: {
+        fs: { readTextFile: false, writeTextFile: false },
+        terminal: false,
+        elicitation: { form: {}, url: {} },
+      },
       clientInfo: { name: "sandport", title: "Sandport", version: "0.1.0" },
     });
     const { sessionId } = await connection.agent.request(methods.agent.session.new, { cwd, mcpServers: [] });

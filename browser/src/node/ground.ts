@@ -24,6 +24,8 @@ export interface HostOptions {
 export interface HostStart {
   readonly start: WorkerStart;
   readonly port: MessagePort;
+  /** Take the network and the console from the worker's code; see `worker.ts`. */
+  readonly quiet: boolean;
 }
 
 /** A worker, in whichever way the host has it. */
@@ -49,13 +51,27 @@ export function hostGround(options: HostOptions): Ground {
       signal.throwIfAborted();
       return assets;
     },
-    async launch(handOver, handlers, signal) {
-      signal.throwIfAborted();
-      const host = hostName();
-      const isolated = isolationOf(options) === "permissions";
-      return new Thread(handOver, handlers, host === "deno" ? denoWorker(isolated) : threadWorker(host));
-    },
+    launch: (handOver, handlers, signal) =>
+      launchThread(handOver, handlers, signal, { isolated: isolationOf(options) === "permissions" }),
   };
+}
+
+/**
+ * Starts a worker of this host and hands everything over to it.
+ * @param isolated in Deno: without permissions.
+ * @param quiet see {@link HostStart}.
+ */
+export async function launchThread(
+  handOver: HandOver | Promise<HandOver>,
+  handlers: InstanceHandlers<Launched>,
+  signal: AbortSignal,
+  { isolated, quiet = false }: { isolated: boolean; quiet?: boolean },
+): Promise<Launched> {
+  const given = await handOver;
+  signal.throwIfAborted();
+  const host = hostName();
+  const start = host === "deno" ? denoWorker(isolated) : threadWorker(host);
+  return new Thread(given, quiet, handlers, start);
 }
 
 type StartWorker = (start: HostStart, transfer: ArrayBuffer[], life: Lifecycle) => HostWorker;
@@ -66,7 +82,12 @@ class Thread implements Launched {
   readonly #worker: HostWorker;
   #destroyed = false;
 
-  constructor({ parcel, config }: HandOver, handlers: InstanceHandlers<Launched>, startWorker: StartWorker) {
+  constructor(
+    { parcel, config }: HandOver,
+    quiet: boolean,
+    handlers: InstanceHandlers<Launched>,
+    startWorker: StartWorker,
+  ) {
     const { port1, port2 } = new MessageChannel();
     this.#port = port1;
     this.#signal = new Int32Array(new SharedArrayBuffer(4));
@@ -76,7 +97,7 @@ class Thread implements Launched {
       else handlers.other(data, this);
     };
     const start: WorkerStart = { parcel, config, signal: this.#signal };
-    this.#worker = startWorker({ start, port: port2 }, Object.values(parcel) as ArrayBuffer[], {
+    this.#worker = startWorker({ start, port: port2, quiet }, Object.values(parcel) as ArrayBuffer[], {
       error: (message) => {
         if (!this.#destroyed) handlers.error(message);
       },

@@ -7,11 +7,10 @@
 
 import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { BaseChannel, CLOSE_ABNORMAL, CLOSE_NORMAL, type TextChannel } from "../channel.ts";
+import { asLine, Lines } from "./lines.ts";
 
 /** Milliseconds that an agent has to end by itself after its input was closed. */
 const END_TIMEOUT = 2_000;
-/** Longest line accepted: what an ACP connection buffers (TypeScript SDK 2.4.0). */
-const MAX_LINE = 64 * 1024 * 1024;
 const KEPT_STDERR = 2_000;
 
 /** Settings of {@link stdioChannel}. */
@@ -24,7 +23,7 @@ export interface StdioOptions {
 
 class StdioChannel extends BaseChannel {
   readonly #child: ChildProcessWithoutNullStreams;
-  #rest = "";
+  readonly #lines = new Lines();
   #said = "";
 
   constructor(
@@ -56,18 +55,15 @@ class StdioChannel extends BaseChannel {
   }
 
   #read(text: string): void {
-    const lines = (this.#rest + text).split("\n");
-    this.#rest = lines.pop() ?? "";
-    if (this.#rest.length > MAX_LINE) {
-      this.close(CLOSE_ABNORMAL, `the agent wrote a line longer than ${MAX_LINE} characters`);
-      return;
+    try {
+      for (const line of this.#lines.feed(text)) this.deliver(line);
+    } catch (error) {
+      this.close(CLOSE_ABNORMAL, `the agent wrote no messages: ${String(error)}`);
     }
-    for (const line of lines) if (line.trim() !== "") this.deliver(line);
   }
 
   protected override transmit(text: string): void {
-    // A message that was formatted over several lines is one line on this wire.
-    this.#child.stdin.write(`${text.replaceAll(/[\r\n]+/g, " ")}\n`);
+    this.#child.stdin.write(asLine(text));
   }
 
   protected override shut(): void {

@@ -42,8 +42,23 @@ async function importData(bytes: ArrayBuffer): Promise<Globals> {
   return import(`data:text/javascript;base64,${source}`);
 }
 
-function run({ start, port }: HostStart): void {
+/** Ways to the network that a worker's globals have. */
+const NETWORK = ["fetch", "WebSocket", "EventSource", "XMLHttpRequest", "WebTransport"];
+
+/**
+ * For code of Sandport's own, which needs neither: what it prints must not come between the messages on the process's
+ * standard output, and a mistake in it must not reach the network. It keeps nobody out who means to get out.
+ */
+function hush(): void {
+  console.log = console.info = console.debug = console.error;
+  for (const name of NETWORK) {
+    Object.defineProperty(globals, name, { value: undefined, writable: true, configurable: true });
+  }
+}
+
+function run({ start, port, quiet }: HostStart): void {
   disguise();
+  if (quiet) hush();
   void serve(start, port, importData);
 }
 

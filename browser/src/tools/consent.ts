@@ -55,12 +55,17 @@ export const QUESTION_LIMIT = 300;
 export class Gate {
   readonly #ask: Ask;
   readonly #limit: number | null;
+  readonly #place: string;
   readonly #allowed = new Map<string, string>();
 
-  /** @param limit seconds that a question waits for its answer; null for ever. */
-  constructor(ask: Ask, limit: number | null = QUESTION_LIMIT) {
+  /**
+   * @param limit seconds that a question waits for its answer; null for ever.
+   * @param place where the person is, for what the agent reads.
+   */
+  constructor(ask: Ask, limit: number | null = QUESTION_LIMIT, place = "at the page") {
     this.#ask = ask;
     this.#limit = limit;
+    this.#place = place;
   }
 
   /**
@@ -73,7 +78,7 @@ export class Gate {
     const answer = await this.#answer(question);
     if (answer === "always") this.#allowed.set(tool, definition);
     else if (answer !== "once") {
-      throw new ConsentError(`The person at the page did not allow the tool ${tool} to run.`);
+      throw new ConsentError(`The person ${this.#place} did not allow the tool ${tool} to run.`);
     }
   }
 
@@ -83,7 +88,7 @@ export class Gate {
     const signal = AbortSignal.any([question.signal, over.signal]);
     if (signal.aborted) throw withdrawn(signal);
     const late = () =>
-      over.abort(new ConsentError(unanswered(question.tool, this.#limit), { unanswered: true }));
+      over.abort(new ConsentError(unanswered(question.tool, this.#limit, this.#place), { unanswered: true }));
     const timer = this.#limit === null ? undefined : setTimeout(late, this.#limit * 1000);
     const end = new Promise<never>((_, reject) => {
       signal.addEventListener("abort", () => reject(withdrawn(signal)), { once: true });
@@ -105,8 +110,8 @@ export class Gate {
   }
 }
 
-function unanswered(tool: string, limit: number | null): string {
-  return `Nobody at the page answered within ${limit} s whether the tool ${tool} may run, so it did not run.`;
+function unanswered(tool: string, limit: number | null, place: string): string {
+  return `Nobody ${place} answered within ${limit} s whether the tool ${tool} may run, so it did not run.`;
 }
 
 function withdrawn({ reason }: AbortSignal): ConsentError {
