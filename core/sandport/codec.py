@@ -11,6 +11,8 @@ import re
 from itertools import accumulate
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 from sandport.wire.errors import INVALID_REQUEST, PARSE_ERROR, PeerError
 
 __all__ = [
@@ -35,7 +37,16 @@ MAX_DEPTH: Final = 1000
 """Arrays and objects within one another. In the browser a parser that goes deeper than about 5000 runs out of the
 engine's stack, which ends the interpreter; a message of MCP or ACP has some ten levels."""
 
-_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+LONG_TEXT: Final = 16 * 1024
+"""Characters from which on a string is written by pydantic's writer: four times as fast as Python's, under Pyodide too,
+but a detour for a short one. It is given strings alone, for it takes values that are no JSON."""
+
+_LONG_WITHIN: Final = 8
+"""How deep long strings are looked for. A text of a tool's result is six levels down in the deepest dialect."""
+
+_WIDE: Final = 16
+"""Members of an array or object up to which long strings are looked for in it: a long list of values is Python's."""
+
 _NO_BRACKETS: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?|[^][{}"]++', re.DOTALL)
 """All of a JSON text but its brackets: strings, and what stands between."""
 _STEP: Final = {"[": 1, "{": 1, "]": -1, "}": -1}
@@ -59,6 +70,48 @@ def _refuse_constant(name: str) -> Any:
 _decoder: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 _encode_utf8: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 _encode_ascii: Final = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
+
+
+def _has_surrogate(text: str) -> bool:
+    """Whether a text holds a lone surrogate, which has no UTF-8. Encoding finds it ten times as fast as a search."""
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _holds_long(value: Any, depth: int) -> bool:
+    """Whether an array or object holds a long string not too deep within; each message is asked."""
+    if len(value) > _WIDE:
+        return False
+    for item in value.values() if type(value) is dict else value:
+        kind = type(item)
+        if kind is str:
+            if len(item) >= LONG_TEXT:
+                return True
+        elif depth and (kind is dict or kind is list) and _holds_long(item, depth - 1):
+            return True
+    return False
+
+
+def _encode_spliced(value: Any, depth: int) -> str:
+    """As `_encode_utf8`, with long strings written by the faster writer. What holds none is Python's as a whole."""
+    kind = type(value)
+    if kind is str and len(value) >= LONG_TEXT:
+        try:
+            return to_json(value).decode()
+        except ValueError:
+            # A lone surrogate: whoever looks at the text as a whole writes it in escapes.
+            return _encode_utf8(value)
+    if depth and kind is dict and _holds_long(value, depth - 1) and all(type(key) is str for key in value):
+        members = (f"{_encode_utf8(key)}:{_encode_spliced(item, depth - 1)}" for key, item in value.items())
+        return f"{{{','.join(members)}}}"
+    if depth and kind is list and _holds_long(value, depth - 1):
+        return f"[{','.join(_encode_spliced(item, depth - 1) for item in value)}]"
+    return _encode_utf8(value)
 
 
 def _too_deep(text: str) -> bool:
@@ -93,7 +146,7 @@ def decode(text: str, *, limit: int = MAX_MESSAGE_CHARS) -> Message:
     if not isinstance(value, dict):
         what = "a batch" if isinstance(value, list) else f"a JSON {type(value).__name__}"
         raise PeerError(INVALID_REQUEST, f"Invalid request: {what} is not a message; send one object a text")
-    if not text.isascii() and _LONE_SURROGATE.search(text):
+    if _has_surrogate(text):
         raise PeerError(PARSE_ERROR, "Parse error: lone surrogate in the text")
     return value
 
@@ -114,8 +167,9 @@ def encode(message: Message, *, limit: int | None = MAX_MESSAGE_CHARS) -> str:
         TooLarge: over `limit` characters.
     """
     try:
-        text = _encode_utf8(message)
-        if not text.isascii() and _LONE_SURROGATE.search(text):
+        long = _holds_long(message, _LONG_WITHIN)
+        text = _encode_spliced(message, _LONG_WITHIN + 1) if long else _encode_utf8(message)
+        if _has_surrogate(text):
             text = _encode_ascii(message)
     except RecursionError:
         raise ValueError("the value is nested too deeply for JSON") from None

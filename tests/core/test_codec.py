@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandport import PeerError, memory_channel_pair
+from sandport import PeerError, codec, memory_channel_pair
 from sandport.codec import TooLarge, decode, encode, error_message, id_key, is_id
 from sandport.rpc import Peer
 from sandport.wire.errors import INVALID_REQUEST, PARSE_ERROR
@@ -276,6 +276,52 @@ def test_a_lone_surrogate_leaves_as_an_escape() -> None:
     assert decode(text) == {"a": "x\ud800é"}
 
 
+LONG = codec.LONG_TEXT * "x"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        LONG,
+        LONG[:-1],
+        LONG + '"\\\b\f\n\r\t/\x00\x1f\x7f\u2028\u2029',
+        LONG + "é漢😀\uffff",
+        LONG + "\ud800",
+        "é\udc00" + LONG,
+    ],
+)
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda text: {text: text, "a": {"b": [1, None, {"c": text}], "d": 0.5}},
+        lambda text: {"a": [text] * 3, "b": {1: text, None: 2, False: 0.1}},
+        lambda text: {"a": [text, *range(50)], "b": {str(n): text for n in range(50)}},
+        lambda text: {"a": [[[[[[[[[[[[text]]]]]]]]]]]]},
+    ],
+    ids=["dicts", "lists", "wide", "deep"],
+)
+def test_long_strings_are_written_as_short_ones_are(text: str, place: Any) -> None:
+    message = place(text)
+    written = encode(message)
+    written.encode()
+    plain = json.dumps(message, ensure_ascii="\ud800" in text or "\udc00" in text, separators=(",", ":"))
+    assert written == plain
+
+
+@pytest.mark.parametrize("bad", [math.nan, {1, 2}, b"x", {(1, 2): 3}])
+def test_what_is_not_json_does_not_leave_beside_a_long_string(bad: object) -> None:
+    for message in ({"a": LONG, "b": bad}, {"a": [LONG, [bad]]}):
+        with pytest.raises((ValueError, TypeError)):
+            encode(message)
+
+
+def test_a_circle_around_a_long_string_does_not_leave() -> None:
+    circle: dict[str, Any] = {"text": LONG}
+    circle["again"] = circle
+    with pytest.raises(ValueError):
+        encode(circle)
+
+
 def test_members_keep_their_order() -> None:
     assert list(decode('{"b":1,"a":2,"c":3}')) == ["b", "a", "c"]
     assert encode({"b": 1, "a": 2}) == '{"b":1,"a":2}'
@@ -341,6 +387,15 @@ def test_fuzz_round_trip(message: dict[str, Any]) -> None:
     text.encode()
     assert "\n" not in text
     assert decode(text) == message
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(st.text(), json_values))
+def test_fuzz_both_writers_write_the_same(message: dict[str, Any]) -> None:
+    text = encode(message)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "LONG_TEXT", 1)
+        assert encode(message) == text
 
 
 @settings(max_examples=200)
