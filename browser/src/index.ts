@@ -66,4 +66,12 @@ export {
   type SandboxTool,
   type ServerStatus,
 } from "./sandbox/index.ts";
-export { advertisesAcp, declaration, LocalError, type ServerDeclaration } from "./wire.ts";
+export {
+  advertisesAcp,
+  advertisesLegacy,
+  declaration,
+  type LegacyDeclaration,
+  LocalError,
+  legacyDeclaration,
+  type ServerDeclaration,
+} from "./wire.ts";

@@ -9,7 +9,13 @@
 import { memoryChannelPair, type TextChannel } from "./channel.ts";
 import { findMember, isObject, type JsonObject, member, memberText } from "./json-text.ts";
 import { Port, type PortOptions } from "./port.ts";
-import { advertisesAcp, type ServerDeclaration } from "./wire.ts";
+import {
+  advertisesAcp,
+  advertisesLegacy,
+  type LegacyDeclaration,
+  legacyDeclaration,
+  type ServerDeclaration,
+} from "./wire.ts";
 
 /** Something that has tools to lend: a `Sandbox`, a `ToolServer`. */
 export interface ToolProvider {
@@ -85,6 +91,8 @@ class Lender implements Lending {
   /** Texts of the client that wait for a session request before them. */
   #waiting: Promise<void> | undefined;
   #offers: boolean | undefined;
+  /** Whether the agent reads only the oldest way of declaring a server. */
+  #legacy = false;
 
   constructor(channel: TextChannel, providers: readonly ToolProvider[], options: LendOptions) {
     const { onProblem = () => {}, ...portOptions } = options;
@@ -171,7 +179,7 @@ class Lender implements Lending {
       sessionId: member(member(message, "params"), "sessionId"),
       declared,
     });
-    this.#forward(addServers(text, entries), message);
+    this.#forward(addServers(text, this.#legacy ? entries.map(legacyDeclaration) : entries), message);
   }
 
   // -- the agent ----------------------------------------------------------------------------------------------
@@ -194,7 +202,9 @@ class Lender implements Lending {
     const failed = !Object.hasOwn(answer, "result");
     switch (watched.kind) {
       case "initialize":
-        if (!failed) this.#offers = advertisesAcp(result);
+        if (failed) break;
+        this.#legacy = advertisesLegacy(result);
+        this.#offers = this.#legacy || advertisesAcp(result);
         break;
       case "end":
         this.#forget(watched.sessionId);
@@ -241,7 +251,7 @@ function parse(text: string): JsonObject | undefined {
 }
 
 /** Adds entries to `params.mcpServers`; nothing else of the text changes. */
-function addServers(text: string, entries: readonly ServerDeclaration[]): string {
+function addServers(text: string, entries: readonly (ServerDeclaration | LegacyDeclaration)[]): string {
   const params = findMember(text, "params");
   if (!params || text[params.start] !== "{" || entries.length === 0) return text;
   const inner = text.slice(params.start, params.end);

@@ -212,14 +212,40 @@ export function declaration(name: string, serverId: string): ServerDeclaration {
   return { type: "acp", name, id: serverId, serverId };
 }
 
+/** An `mcpServers` entry as the first agents with MCP over ACP read it: an address of its own inside HTTP's. */
+export interface LegacyDeclaration {
+  readonly type: "http";
+  readonly name: string;
+  readonly url: `acp:${string}`;
+  readonly headers: readonly [];
+}
+
+/** The entry for an agent that {@link advertisesLegacy}. */
+export function legacyDeclaration({ name, serverId }: ServerDeclaration): LegacyDeclaration {
+  return { type: "http", name, url: `acp:${serverId}`, headers: [] };
+}
+
+const at = (value: unknown, ...path: string[]) => path.reduce(member, value);
+
 /**
  * Whether an agent's answer to `initialize` offers MCP over ACP: v1 says `agentCapabilities.mcpCapabilities.acp: true`,
  * the v2 draft `capabilities.session.mcp.acp: {}`. `false`, `null` and absence are off.
  */
 export function advertisesAcp(initializeResult: unknown): boolean {
-  const at = (...path: string[]) => path.reduce(member, initializeResult);
   return [
-    at("agentCapabilities", "mcpCapabilities", "acp"),
-    at("capabilities", "session", "mcp", "acp"),
+    at(initializeResult, "agentCapabilities", "mcpCapabilities", "acp"),
+    at(initializeResult, "capabilities", "session", "mcp", "acp"),
   ].some((value) => value === true || isObject(value));
+}
+
+/**
+ * Whether an agent offers MCP over ACP in the first way alone (Rust SDK 0.11 and before, sacp): its capabilities have
+ * a `_meta.symposium.mcp_acp_transport`. Declare servers to it with {@link legacyDeclaration}.
+ */
+export function advertisesLegacy(initializeResult: unknown): boolean {
+  if (advertisesAcp(initializeResult)) return false;
+  return [["agentCapabilities"], []].some((place) => {
+    const value = at(initializeResult, ...place, "_meta", "symposium", "mcp_acp_transport");
+    return value !== undefined && value !== null && value !== false;
+  });
 }

@@ -18,7 +18,7 @@ from sandport.codec import decode, encode
 from sandport.errors import ChannelClosed, LocalError
 from sandport.host import ToolHost
 from sandport.port import Port
-from sandport.wire import Params, advertises_acp
+from sandport.wire import LEGACY, Params, advertises_acp, advertises_legacy
 
 if TYPE_CHECKING:
     from acp.client.connection import ClientSideConnection
@@ -93,13 +93,16 @@ class AcpClient:
         self.connection = connection
         self.port = port
         self.offers: bool | None = None
+        self._legacy = False
         self._host = host
         self._declared: dict[str, list[str]] = {}
 
     async def initialize(self, **options: Any) -> InitializeResponse:
         """`initialize` of the SDK (`protocol_version=1` by default); remembers what the agent offers."""
         answer = await self.connection.initialize(**{"protocol_version": 1, **options})
-        self.offers = advertises_acp(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+        said = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+        self._legacy = advertises_legacy(said)
+        self.offers = self._legacy or advertises_acp(said)
         if not self.offers and self._host is not None:
             logger.warning("the agent does not advertise mcpCapabilities.acp: the host's tools are not declared to it")
         return answer
@@ -129,10 +132,15 @@ class AcpClient:
             mcp_servers: further servers, as the SDK's models.
             **options: see `ClientSideConnection.new_session`.
         """
-        from acp.schema import AcpMcpServer
+        from acp.schema import AcpMcpServer, HttpMcpServer
 
         entries = self.declarations()
-        ours: list[Any] = [AcpMcpServer.model_validate(entry) for entry in entries]
+        ours: list[Any]
+        if self._legacy:
+            old = [LEGACY.declaration(entry["name"], entry["serverId"]) for entry in entries]
+            ours = [HttpMcpServer.model_validate(entry) for entry in old]
+        else:
+            ours = [AcpMcpServer.model_validate(entry) for entry in entries]
         server_ids = [entry["serverId"] for entry in entries]
         try:
             answer = await self.connection.new_session(cwd=cwd, mcp_servers=[*(mcp_servers or ()), *ours], **options)

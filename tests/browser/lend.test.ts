@@ -75,14 +75,14 @@ class Recorder implements ToolProvider {
 }
 
 /** A lending with a scripted agent behind it. */
-async function lending(providers: readonly ToolProvider[], offers = true) {
+async function lending(providers: readonly ToolProvider[], offers = true, said?: object) {
   const [ours, theirs] = memoryChannelPair();
   const problems: string[] = [];
   const lent = lend(ours, providers, { onProblem: (message) => problems.push(message) });
   const [app, agent] = [reader(lent.lane), reader(theirs)];
   lent.lane.send('{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}');
   await agent.next();
-  const capabilities = offers ? { mcpCapabilities: { acp: true } } : {};
+  const capabilities = said ?? (offers ? { mcpCapabilities: { acp: true } } : {});
   theirs.send(
     JSON.stringify({
       jsonrpc: "2.0",
@@ -139,6 +139,20 @@ describe("lend", () => {
     expect(problems).toEqual([
       "the agent does not take tools over ACP (it did not advertise mcpCapabilities.acp)",
     ]);
+  });
+
+  it("declares in the oldest way to an agent that offers only that", async () => {
+    const symposium = { version: "1.0", mcp_acp_transport: true };
+    const { lent, agent } = await lending([new Recorder("a")], true, { _meta: { symposium } });
+    expect(lent.offers).toBe(true);
+    lent.lane.send('{"id":1,"method":"session/new","params":{"mcpServers":[]}}');
+    expect(JSON.parse(await agent.next()).params.mcpServers).toEqual([
+      { type: "http", name: "a", url: "acp:a-1", headers: [] },
+    ]);
+    const both = { _meta: { symposium }, mcpCapabilities: { acp: true } };
+    const modern = await lending([new Recorder("a")], true, both);
+    modern.lent.lane.send('{"id":1,"method":"session/new","params":{"mcpServers":[]}}');
+    expect(await modern.agent.next()).toContain(entry("a", 1));
   });
 
   it("goes on without a provider that fails", async () => {

@@ -68,7 +68,11 @@ class DemoAgent(Agent):
         self.connection = conn
 
     async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
-        capabilities = AgentCapabilities(mcp_capabilities=McpCapabilities(acp=self.offers))
+        if self.offers == "legacy":
+            meta = {"symposium": {"version": "1.0", "mcp_acp_transport": True}}
+            capabilities = AgentCapabilities.model_validate({"_meta": meta})
+        else:
+            capabilities = AgentCapabilities(mcp_capabilities=McpCapabilities(acp=self.offers))
         return InitializeResponse(protocol_version=protocol_version, agent_capabilities=capabilities)
 
     async def new_session(self, cwd: str, mcp_servers: list[Any] | None = None, **_: Any) -> NewSessionResponse:
@@ -125,14 +129,16 @@ async def connected(agent: DemoAgent, host: ToolHost | None) -> AsyncIterator[tu
         await side.close()
 
 
-async def test_a_prompt_that_needs_a_tool() -> None:
-    agent = DemoAgent()
+@pytest.mark.parametrize("offers", [True, "legacy"])
+async def test_a_prompt_that_needs_a_tool(offers: Any) -> None:
+    agent = DemoAgent(offers)
     async with ToolHost() as host:
         host.mount(make_server())
         async with connected(agent, host) as (client, program, _):
             await client.initialize()
             assert client.offers is True
             session = await client.new_session("/project")
+            assert agent.declared["s0"][0].type == ("http" if offers == "legacy" else "acp")
             answer = await client.connection.prompt(session_id=session.session_id, prompt=[text_block("add")])
             assert answer.stop_reason == "end_turn"
             await client.connection.prompt(session_id=session.session_id, prompt=[text_block("fail")])

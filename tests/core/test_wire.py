@@ -26,6 +26,7 @@ from sandport.wire import (
     Open,
     PeerError,
     advertises_acp,
+    advertises_legacy,
     declaration,
     is_notification,
     read,
@@ -356,6 +357,21 @@ def test_p06_capability(value: Any, on: bool) -> None:
 )
 def test_p06_absent(answer: Any) -> None:
     assert advertises_acp(answer) is False
+
+
+@pytest.mark.parametrize(("value", "on"), [(True, True), ({}, True), ("1", True), (False, False), (None, False)])
+def test_the_first_way_is_advertised_in_meta(value: Any, on: bool) -> None:
+    said = {"_meta": {"symposium": {"version": "1.0", "mcp_acp_transport": value}}}
+    for answer in ({"agentCapabilities": said}, said):
+        assert advertises_legacy(answer) is on
+        assert not advertises_acp(answer)
+    # Who also says it as it is said today, is spoken to as today.
+    assert not advertises_legacy({"agentCapabilities": {**said, "mcpCapabilities": {"acp": True}}})
+
+
+@pytest.mark.parametrize("answer", [None, [], {"_meta": None}, {"_meta": {"symposium": []}}, {"agentCapabilities": 1}])
+def test_the_first_way_is_not_advertised(answer: Any) -> None:
+    assert not advertises_legacy(answer)
 
 
 def test_methods_are_told_apart() -> None:

@@ -39,6 +39,7 @@ __all__ = [
     "PeerError",
     "SandportError",
     "advertises_acp",
+    "advertises_legacy",
     "declaration",
     "is_notification",
     "read",
@@ -124,14 +125,30 @@ def advertises_acp(initialize_result: Any) -> bool:
     ACP v1 says `agentCapabilities.mcpCapabilities.acp: true`, the v2 draft `capabilities.session.mcp.acp: {}`; a
     tolerant reader takes either value at either place. `false`, `null` and absence are off.
     """
-
-    def at(*path: str) -> Any:
-        value = initialize_result
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
-
     return any(
         value is True or isinstance(value, dict)
-        for value in (at("agentCapabilities", "mcpCapabilities", "acp"), at("capabilities", "session", "mcp", "acp"))
+        for value in (
+            _at(initialize_result, "agentCapabilities", "mcpCapabilities", "acp"),
+            _at(initialize_result, "capabilities", "session", "mcp", "acp"),
+        )
     )
+
+
+def advertises_legacy(initialize_result: Any) -> bool:
+    """Whether an agent offers MCP over ACP in the first way alone: declare servers to it with `LEGACY.declaration`.
+
+    Rust SDK 0.11 and before, and sacp, put a `symposium.mcp_acp_transport` into the `_meta` of their capabilities; its
+    presence counts, and `false` and `null` are taken as absence.
+    """
+    if advertises_acp(initialize_result):
+        return False
+    return any(
+        _at(initialize_result, *place, "_meta", "symposium", "mcp_acp_transport") not in (None, False)
+        for place in (("agentCapabilities",), ())
+    )
+
+
+def _at(value: Any, *path: str) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

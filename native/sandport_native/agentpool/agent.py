@@ -26,6 +26,7 @@ from pydantic_ai.messages import ModelMessagesTypeAdapter
 from sandport.agent import AcpMcpConnectionManager, AcpMCPServerConfig
 from sandport.errors import PeerError
 from sandport.rpc import Inbound
+from sandport.wire import LEGACY
 from sandport_native.agentpool.current import CURRENT_SESSION
 from sandport_native.agentpool.outer import AgentpoolOuter
 from sandport_native.agentpool.servers import Failure, PageServers
@@ -227,7 +228,7 @@ class SandportAgent(AgentPoolACPAgent):
         skipped: list[Failure] = []
         others: list[Any] = []
         for entry in servers:
-            if not (isinstance(entry, dict) and entry.get("type") == "acp"):
+            if not (isinstance(entry, dict) and (entry.get("type") == "acp" or LEGACY.read_declaration(entry))):
                 others.append(entry)
                 continue
             name = entry.get("name")

@@ -22,6 +22,8 @@ import {
 } from "@agentclientprotocol/sdk";
 import {
   advertisesAcp,
+  advertisesLegacy,
+  legacyDeclaration,
   memberText,
   type ServerDeclaration,
   type SessionHead,
@@ -98,16 +100,19 @@ export class Agent {
   /** Whether it takes MCP servers over ACP. */
   readonly takesTools: boolean;
   readonly #connection: ClientConnection;
+  /** Whether the agent reads only the oldest way of declaring a server. */
+  readonly #legacy: boolean;
   readonly #canLoad: boolean;
   readonly #canResume: boolean;
   readonly #canList: boolean;
   #sessionId: string | undefined;
 
-  private constructor(connection: ClientConnection, answer: InitializeResponse, takesTools: boolean) {
+  private constructor(connection: ClientConnection, answer: InitializeResponse, said: unknown) {
     const { agentInfo, agentCapabilities } = answer;
     this.#connection = connection;
+    this.#legacy = advertisesLegacy(said);
     this.title = agentInfo?.title || agentInfo?.name || "agent";
-    this.takesTools = takesTools;
+    this.takesTools = this.#legacy || advertisesAcp(said);
     this.#canLoad = agentCapabilities?.loadSession === true;
     this.#canResume = agentCapabilities?.sessionCapabilities?.resume != null;
     this.#canList = agentCapabilities?.sessionCapabilities?.list != null;
@@ -118,12 +123,12 @@ export class Agent {
    * @throws when the agent refuses, speaks another protocol version, or the connection ends.
    */
   static async connect(lane: TextChannel, hooks: AgentHooks): Promise<Agent> {
-    let takesTools = false;
+    let said: unknown;
     const inputs = new Map<string, string>();
     const seen = (message: AnyMessage, text: string) => {
       // Read before the SDK does: its stable schema knows no `mcpCapabilities.acp` and drops it.
       if ("result" in message && textAt(text, "result", "protocolVersion") !== undefined) {
-        takesTools = advertisesAcp(message.result);
+        said = message.result;
       }
       if (!("method" in message) || !text.includes('"rawInput"')) return;
       const holder = textAt(text, "params", message.method === "session/update" ? "update" : "toolCall");
@@ -149,7 +154,7 @@ export class Agent {
         `the agent speaks ACP version ${answer.protocolVersion}, this page version ${PROTOCOL_VERSION}`,
       );
     }
-    return new Agent(connection, answer, takesTools);
+    return new Agent(connection, answer, said);
   }
 
   /** Whether it can take an earlier session up. */
@@ -165,7 +170,7 @@ export class Agent {
   async newSession(servers: readonly ServerDeclaration[]): Promise<void> {
     const answer = await this.#request<NewSessionResponse>(methods.agent.session.new, {
       cwd: "/",
-      mcpServers: servers,
+      mcpServers: this.#entries(servers),
     });
     this.#sessionId = answer.sessionId;
   }
@@ -175,7 +180,7 @@ export class Agent {
    * @returns how, or undefined when it can do neither or did not manage.
    */
   async takeUp(sessionId: string, servers: readonly ServerDeclaration[]): Promise<SessionOrigin | undefined> {
-    const params = { sessionId, cwd: "/", mcpServers: servers };
+    const params = { sessionId, cwd: "/", mcpServers: this.#entries(servers) };
     const ways = [
       ...(this.#canLoad ? ([[methods.agent.session.load, "loaded"]] as const) : []),
       ...(this.#canResume ? ([[methods.agent.session.resume, "resumed"]] as const) : []),
@@ -190,6 +195,10 @@ export class Agent {
       }
     }
     return undefined;
+  }
+
+  #entries(servers: readonly ServerDeclaration[]) {
+    return this.#legacy ? servers.map(legacyDeclaration) : servers;
   }
 
   /** Sends what the person wrote and waits for the end of the turn. */
