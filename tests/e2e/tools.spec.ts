@@ -48,6 +48,44 @@ test.describe
       expect(await it.driver.ask("tools workspace")).toContain("run_python");
     });
 
+    test("a zipped package becomes tools, a native wheel is refused, and a file can be taken out", async () => {
+      await it.driver.panel("Add");
+      const panel = it.page.locator("#panel-add");
+      const give = (name: string, files: Record<string, string>) =>
+        panel.getByLabel("File with tools").setInputFiles({
+          name,
+          mimeType: "application/zip",
+          buffer: Buffer.from(
+            zipSync(Object.fromEntries(Object.entries(files).map(([path, text]) => [path, strToU8(text)]))),
+          ),
+        });
+      await give("acme-main.zip", {
+        "acme-main/acme/__init__.py": "",
+        "acme-main/acme/words.txt": "from a package",
+        "acme-main/acme/server.py": [
+          "from importlib.resources import files",
+          "from fastmcp import FastMCP",
+          'mcp = FastMCP("acme")',
+          "@mcp.tool",
+          "def words() -> str:",
+          '    return files("acme").joinpath("words.txt").read_text()',
+        ].join("\n"),
+      });
+      await expect(panel.getByRole("status")).toContainText("Loaded: words");
+      expect(await it.driver.ask("call user words {}")).toContain("from a package");
+      await give("native-1.0-cp314-cp314-linux_x86_64.whl", {
+        "native.py": "",
+        "native-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: native\nVersion: 1.0\n",
+        "native-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nTag: cp314-cp314-linux_x86_64\n",
+      });
+      await expect(panel.getByRole("alert")).toContainText("./build.sh build --with native");
+      expect(await it.driver.ask("call user words {}")).toContain("from a package");
+      await panel.getByRole("button", { name: "Take out acme-main.zip" }).click();
+      await expect(panel.getByRole("status")).toContainText("taken out");
+      await expect(panel.getByRole("list", { name: "Loaded files" })).toHaveCount(0);
+      expect(await it.driver.ask("tools user")).not.toContain("words");
+    });
+
     test("messages that a tool forges do not leave the page, and are counted", async () => {
       await it.driver.panel("Add");
       await it.page
