@@ -84,6 +84,14 @@ def main() -> None:
     help="Largest message in either direction, in MiB.",
 )
 @click.option(
+    "--ping",
+    default=20.0,
+    show_default=True,
+    type=click.FloatRange(1, 3600),
+    metavar="SECONDS",
+    help="Time between WebSocket pings. A proxy must be silent for longer before it gives a socket up.",
+)
+@click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -113,6 +121,7 @@ def serve(
     open_browser: bool,
     max_sockets: int,
     max_message: int,
+    ping: float,
     token_file: Path | None,
     log_format: Literal["text", "json"],
     verbose: bool,
@@ -167,6 +176,7 @@ def serve(
             open_browser=open_browser,
             max_sockets=max_sockets,
             max_message=max_message * 1024 * 1024,
+            ping=ping,
             token=_read_token(token_file) if token_file is not None else None,
         )
         anyio.run(run, settings, _announce)

@@ -51,8 +51,8 @@ class RunningGateway:
             "proxy": None,
         }
         query = options.pop("query", "")
+        address = options.pop("address", self.origin).replace("http", "ws", 1)
         settings.update(options)
-        address = self.origin.replace("http", "ws", 1)
         async with connect(f"{address}/acp{query}", **settings) as connection:
             yield AcpSocket(connection)
 

@@ -66,6 +66,7 @@ class Settings:
         certificate: speak TLS itself.
         open_browser: open the page when ready.
         max_sockets, max_message: limits, see `Gateway`.
+        ping: seconds between WebSocket pings, see `PING_INTERVAL`.
         token: fixed token for several gateways behind a balancer; None makes a fresh one.
     """
 
@@ -80,6 +81,7 @@ class Settings:
     open_browser: bool = False
     max_sockets: int = MAX_SOCKETS
     max_message: int = MAX_LINE_BYTES
+    ping: float = PING_INTERVAL
     token: str | None = None
 
     def validate(self) -> None:
@@ -178,7 +180,7 @@ async def serve(settings: Settings, announce: Callable[[str], None] = print) -> 
                 ssl_keyfile=certificate.key if certificate is not None else None,
                 ws="websockets-sansio",
                 ws_max_size=settings.max_message + FRAME_SLACK,
-                ws_ping_interval=PING_INTERVAL,
+                ws_ping_interval=settings.ping,
                 ws_ping_timeout=PING_TIMEOUT,
                 ws_per_message_deflate=False,  # on loopback it only costs time and memory
                 access_log=False,
