@@ -17,8 +17,10 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.streams.buffered import BufferedByteReceiveStream
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from .acp_client import agentpool_env
 from .certificates import certificate
 from .conftest import AcpSocket, RunningGateway, free_port, run_gateway
 
@@ -220,6 +222,32 @@ class TestTwoGateways:
             for _ in range(4):
                 async with site_.socket() as socket:
                     assert await owner(socket) == staying.process.pid
+
+
+@pytest.mark.timeout(400)
+async def test_a_page_moves_to_another_gateway_and_its_session_goes_on(tmp_path: Path) -> None:
+    """All of it real: the page in Chromium over https and wss, nginx, two gateways, agentpool with its history."""
+    dist = ROOT / "dist"
+    if not (dist / "index.html").is_file():
+        pytest.fail("the bundle is missing: ./build.sh build")
+    async with site(tmp_path, dist=dist, agent=None, env=agentpool_env(tmp_path)) as site_:
+        script = ROOT / "tests" / "native" / "proxy_page.mjs"
+        command = ["node", str(script), f"{site_.origin}/#token={TOKEN}", NAME]
+        async with await anyio.open_process(command, cwd=ROOT, stderr=None) as page:
+            try:
+                assert page.stdout is not None
+                output = BufferedByteReceiveStream(page.stdout)
+                said = [""]
+                while said[-1] != "asked":
+                    said.append((await output.receive_until(b"\n", 100_000)).decode())
+                (leaving,) = [g for g in site_.gateways if any("started (pid" in line for line in g.log)]
+                leaving.process.send_signal(signal.SIGTERM)
+                while said[-1] != "resumed":
+                    said.append((await output.receive_until(b"\n", 100_000)).decode())
+                assert await page.wait() == 0
+            finally:
+                if page.returncode is None:
+                    page.terminate()
 
 
 class TestOneGateway:
