@@ -24,6 +24,7 @@ from acp.interfaces import Client
 from acp.schema import (
     AgentCapabilities,
     AgentThoughtChunk,
+    ClientCapabilities,
     ForkSessionResponse,
     Implementation,
     InitializeResponse,
@@ -138,6 +139,7 @@ class _InPageAgent:
         self._sessions: dict[str, _Session] = {}
         self._runner: Agent[Turn, str] = Agent(deps_type=Turn, output_type=str)
         self._client: Client | None = None
+        self._shows: ClientCapabilities | None = None
 
     def on_connect(self, conn: Client) -> None:
         """The SDK's connection to the client is there."""
@@ -157,7 +159,10 @@ class _InPageAgent:
 
     # -- the connection
 
-    async def initialize(self, protocol_version: int, **_: Any) -> InitializeResponse:
+    async def initialize(
+        self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, **_: Any
+    ) -> InitializeResponse:
+        self._shows = client_capabilities
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=Implementation(name=self._place.name, title=self._place.title, version="0.1.0"),
@@ -260,7 +265,7 @@ class _InPageAgent:
 
     def _open(self, session_id: str, cwd: str) -> _Session:
         session = self._sessions[session_id] = _Session(session_id, cwd, self._place.mode)
-        session.servers = Servers(self._manager, Questions(lambda: session.turn))
+        session.servers = Servers(self._manager, Questions(lambda: session.turn, lambda: self._shows))
         return session
 
     def _find(self, session_id: str) -> _Session:

@@ -1,17 +1,31 @@
-"""What a lent server asks back while a tool runs: elicitation goes to the person, as a question with buttons.
+"""What a lent server asks back while a tool runs: elicitation goes to the person.
 
-Invariant: a question is put in the session that the server belongs to, and only while one of its turns runs; what
-buttons cannot answer is declined, never invented.
+As a form where the client shows forms (ACP elicitation), else as a question with buttons. Invariant: a question is put
+in the session that the server belongs to, and only while one of its turns runs; what cannot be put is declined, never
+invented.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
-from acp.schema import PermissionOption
+from acp.exceptions import RequestError
+from acp.schema import (
+    AcceptElicitationResponse,
+    ClientCapabilities,
+    DeclineElicitationResponse,
+    ElicitationFormSessionMode,
+    ElicitationMode,
+    ElicitationSchema,
+    ElicitationUrlSessionMode,
+    PermissionOption,
+)
 from fastmcp.client.elicitation import ElicitResult
+from pydantic import ValidationError
 
+from sandport.agent.forms import choices
 from sandport_inpage._turn import Refused
 
 if TYPE_CHECKING:
@@ -19,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Questions"]
 
-MAX_CHOICES: Final = 8
-"""More than this many buttons are no question any more."""
 DECLINE: Final = "decline"
 
 
@@ -29,59 +41,74 @@ class Questions:
 
     Args:
         turn: the turn that runs, if one does.
+        client: what the client can show.
     """
 
-    def __init__(self, turn: Callable[[], Turn | None]) -> None:
+    def __init__(self, turn: Callable[[], Turn | None], client: Callable[[], ClientCapabilities | None]) -> None:
         self._turn = turn
+        self._client = client
 
     def elicitation(self, server: str) -> Callable[..., Awaitable[Any]]:
         """FastMCP's elicitation handler for a server."""
 
         async def elicit(message: str, response_type: Any, params: Any, context: Any) -> Any:
-            choices = _choices(getattr(params, "requested_schema", None))
             turn = self._turn()
-            if choices is None or turn is None:
+            if turn is None:
                 return ElicitResult(action="decline")
-            options = [
-                PermissionOption(option_id=str(index), name=label, kind="allow_once")
-                for index, (label, _) in enumerate(choices)
-            ]
-            options.append(PermissionOption(option_id=DECLINE, name="Decline", kind="reject_once"))
+            question = f"{server} asks: {message}"
             try:
-                answer = await turn.ask(None, f"{server} asks: {message}", options)
-            except Refused:
-                answer = None
-            if answer is None:
+                mode = self._mode(turn, params)
+                if mode is not None:
+                    return await _form(turn, question, mode)
+                return await _buttons(turn, question, params)
+            except (Refused, RequestError):
                 return ElicitResult(action="cancel")
-            if not answer.isdecimal() or int(answer) >= len(choices):
-                return ElicitResult(action="decline")
-            return ElicitResult(action="accept", content=choices[int(answer)][1])
 
         return elicit
 
+    def _mode(self, turn: Turn, params: Any) -> ElicitationMode | None:
+        """The question as ACP has it; `None` when the client does not show such."""
+        capabilities = self._client()
+        shown = capabilities.elicitation if capabilities is not None else None
+        if shown is None:
+            return None
+        if (url := getattr(params, "url", None)) is not None and shown.url is not None:
+            return ElicitationUrlSessionMode(session_id=turn.session_id, elicitation_id=uuid4().hex, url=url)
+        schema = getattr(params, "requested_schema", None)
+        if schema is None or shown.form is None:
+            return None
+        try:
+            form = ElicitationSchema.model_validate(schema)
+        except ValidationError:
+            return None
+        return ElicitationFormSessionMode(session_id=turn.session_id, requested_schema=form)
 
-def _choices(schema: Any) -> list[tuple[str, dict[str, Any]]] | None:
-    """The answers that buttons can give to a form: (label, content). None if buttons cannot fill the form."""
-    if not isinstance(schema, dict):
-        return None
-    properties: dict[str, Any] = schema.get("properties", {})
-    required = schema.get("required", list(properties))
-    defaults = {name: prop["default"] for name, prop in properties.items() if "default" in prop}
-    asked = [name for name in properties if name in required and name not in defaults]
-    if not asked:
-        return [("Accept", defaults)]
-    if len(asked) > 1:
-        return None
-    name, prop = asked[0], properties[asked[0]]
-    if prop.get("type") == "boolean":
-        return [("Yes", {**defaults, name: True}), ("No", {**defaults, name: False})]
-    titled = [
-        (option.get("title", str(option["const"])), option["const"])
-        for option in prop.get("oneOf", ())
-        if "const" in option
+
+async def _form(turn: Turn, question: str, mode: ElicitationMode) -> Any:
+    response = await turn.client.create_elicitation(question, mode)
+    if isinstance(response, AcceptElicitationResponse):
+        return ElicitResult(action="accept", content=response.content or {})
+    return ElicitResult(action="decline" if isinstance(response, DeclineElicitationResponse) else "cancel")
+
+
+async def _buttons(turn: Turn, question: str, params: Any) -> Any:
+    url = getattr(params, "url", None)
+    answers: list[tuple[str, dict[str, Any]]]
+    if url is not None:
+        question, answers = f"{question}\n{url}", [("I have opened it", {})]
+    else:
+        found = choices(getattr(params, "requested_schema", None))
+        if found is None:
+            return ElicitResult(action="decline")
+        answers = found
+    options = [
+        PermissionOption(option_id=str(index), name=label, kind="allow_once")
+        for index, (label, _) in enumerate(answers)
     ]
-    plain = list(zip(prop.get("enumNames", map(str, prop.get("enum", ()))), prop.get("enum", ()), strict=False))
-    values = titled or plain
-    if not values or len(values) > MAX_CHOICES:
-        return None
-    return [(str(label), {**defaults, name: value}) for label, value in values]
+    options.append(PermissionOption(option_id=DECLINE, name="Decline", kind="reject_once"))
+    answer = await turn.ask(None, question, options)
+    if answer is None:
+        return ElicitResult(action="cancel")
+    if not answer.isdecimal() or int(answer) >= len(answers):
+        return ElicitResult(action="decline")
+    return ElicitResult(action="accept", content=answers[int(answer)][1])

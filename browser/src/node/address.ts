@@ -5,7 +5,7 @@
  */
 
 import type { TextChannel } from "../channel.ts";
-import { webSocketChannel } from "../channel-websocket.ts";
+import { UTF8_PROTOCOL, webSocketChannel } from "../channel-websocket.ts";
 import { stdioChannel } from "./stdio.ts";
 
 /** An agent to start, or one to connect to. */
@@ -33,7 +33,7 @@ export function agentAddress(text: string): AgentAddress {
     url.protocol = url.protocol.replace("http", "ws");
     url.hash = "";
     url.pathname = `${url.pathname.replace(/\/[^/]*$/, "")}/acp`;
-    return { kind: "socket", url: url.href, protocols: ["acp.v1", `sandport.token.${token}`] };
+    return { kind: "socket", url: url.href, protocols: ["acp.v1", `sandport.token.${token}`, UTF8_PROTOCOL] };
   }
   const [command, ...args] = splitCommand(text);
   if (command === undefined) throw new UsageError("--agent is empty: give a command line or an address");

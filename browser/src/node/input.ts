@@ -50,6 +50,9 @@ export class Input {
     const lines = this.#open();
     if (this.#ended || signal?.aborted) return undefined;
     const draft = lines.line;
+    // Node types it as missing; Deno and Bun may well lack it.
+    const { history } = lines as unknown as { readonly history?: string[] };
+    const typed = [...(history ?? [])];
     clearLine(lines);
     this.#show(lines, prompt);
     const answer = await new Promise<string | undefined>((resolve) => {
@@ -58,7 +61,7 @@ export class Input {
     });
     this.#question = undefined;
     if (answer === undefined) process.stderr.write("\n");
-    else (lines as unknown as { history?: string[] }).history?.shift();
+    history?.splice(0, history.length, ...typed);
     this.#muted = true;
     clearLine(lines);
     // What was being typed when the question came.
@@ -71,18 +74,25 @@ export class Input {
     const lines = this.#lines;
     if (this.#muted || !lines || lines.line === "") return false;
     clearLine(lines);
-    process.stderr.write("\n");
-    lines.prompt();
     return true;
+  }
+
+  /** Makes room for something else, when a prompt stands there. */
+  aside(): void {
+    if (this.interactive && !this.#muted) process.stderr.write("\r\u001b[2K");
   }
 
   /** Shows the prompt again, after something else was written. */
   again(): void {
-    if (!this.#muted) this.#lines?.prompt(true);
+    if (this.interactive && !this.#muted) this.#lines?.prompt(true);
   }
 
   close(): void {
+    if (this.#ended) return;
     this.#ended = true;
+    // Whatever comes next begins on a line of its own.
+    if (this.interactive && !this.#muted) process.stderr.write("\n");
+    this.#muted = true;
     this.#lines?.close();
     this.#question?.(undefined);
     this.#wake?.();

@@ -77,6 +77,7 @@ export class Terminal {
   /** A line beside the conversation. */
   note(text: string): void {
     this.#endLine();
+    this.input.aside();
     process.stderr.write(`${text}\n`);
     this.input.again();
   }
@@ -162,11 +163,12 @@ export class Terminal {
     const { options, toolCall } = request;
     const title = printable(toolCall.title ?? toolCall.toolCallId);
     return this.#inTurn(async () => {
-      this.#question(
-        title,
-        toolCall.rawInput,
-        options.every(({ kind }) => kind.startsWith("reject")) ? "" : "?",
-      );
+      // Agents put other questions in this way too, about no call that was told of.
+      if (this.#calls.has(toolCall.toolCallId)) this.#question(title, toolCall.rawInput);
+      else
+        this.note(
+          `${this.style("yellow", "?")} ${title}${this.style("dim", argumentsOf(toolCall.rawInput))}`,
+        );
       if (!this.input.interactive) {
         this.note(`  Refused: ${NOBODY}.`);
         const refusal = options.find(({ kind }) => kind === "reject_once" || kind === "reject_always");
@@ -192,7 +194,7 @@ export class Terminal {
         this.note(`${this.style("yellow", "!")} ${printable(`${server}/${tool}`)} was refused: ${NOBODY}.`);
         throw new ConsentError(`The tool ${tool} did not run: nobody can be asked whether it may.`);
       }
-      this.#question(printable(`${server}/${tool}`), args, "?");
+      this.#question(printable(`${server}/${tool}`), args);
       const [y, a, n] = [this.style("bold", "y"), this.style("bold", "a"), this.style("bold", "n")];
       for (;;) {
         const answer = (await this.#answer(`  ${y} Yes   ${a} Always this tool   ${n} No  `, signal)) ?? "n";
@@ -250,13 +252,9 @@ export class Terminal {
     }
   }
 
-  /** All of the arguments: it is they that are allowed. */
-  #question(title: string, args: unknown, mark: string): void {
-    const text = args === undefined || args === null ? "" : printable(JSON.stringify(args, null, 2));
-    const flat = text.replaceAll(/\s*\n\s*/g, " ");
-    const shown = flat.length <= MAX_SHOWN ? ` ${flat}` : `\n${text.replaceAll(/^/gm, "    ")}`;
+  #question(title: string, args: unknown): void {
     this.note(
-      `${this.style("yellow", mark || "!")} May ${this.style("bold", title)} run?${this.style("dim", shown === " " ? "" : shown)}`,
+      `${this.style("yellow", "?")} May ${this.style("bold", title)} run?${this.style("dim", argumentsOf(args))}`,
     );
   }
 
@@ -311,6 +309,16 @@ function keysOf(options: readonly PermissionOption[]): string[] {
 
 function outcomeOf(option: PermissionOption | undefined): RequestPermissionResponse {
   return { outcome: option ? { outcome: "selected", optionId: option.optionId } : { outcome: "cancelled" } };
+}
+
+/** All of the arguments, since it is they that are allowed: on lines of their own where they are long. */
+function argumentsOf(args: unknown): string {
+  if (args === undefined || args === null) return "";
+  const flat = printable(JSON.stringify(args));
+  if (flat === "{}") return "";
+  return flat.length <= MAX_SHOWN
+    ? ` ${flat}`
+    : `\n${printable(JSON.stringify(args, null, 2)).replaceAll(/^/gm, "    ")}`;
 }
 
 function textOf(content: unknown): string {
