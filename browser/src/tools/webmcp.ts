@@ -25,7 +25,12 @@ export interface ModelContextTool {
 /** The part of a model context that is used: the native one and `@mcp-b/webmcp-polyfill` have it. */
 export interface ModelContextLike extends Pick<EventTarget, "addEventListener" | "removeEventListener"> {
   getTools(options?: { fromOrigins?: string[] }): Promise<ModelContextTool[]>;
-  executeTool(tool: never, inputJson: string, options?: { signal?: AbortSignal }): Promise<string | null>;
+  /** `input` is an object in Chromium since 154, and JSON text before and in the polyfill. */
+  executeTool(
+    tool: never,
+    input: string | object,
+    options?: { signal?: AbortSignal },
+  ): Promise<string | null>;
 }
 
 /** Settings of {@link lendWebMcp}. */
@@ -189,7 +194,7 @@ function toTool(
       const now = (await list()).find((entry) => entry.name === name && entry.origin === origin);
       if (!now || definitionOf(now) !== definition)
         throw new Error(`The tool ${name} is gone, or was replaced.`);
-      const text = await context.executeTool(now as never, JSON.stringify(args ?? {}), { signal });
+      const text = await execute(context, now, args ?? {}, signal);
       if (text === null) return "";
       try {
         return JSON.parse(text) as unknown;
@@ -198,6 +203,31 @@ function toTool(
       }
     },
   };
+}
+
+/** Contexts that take input as an object. */
+const takesObjects = new WeakSet<ModelContextLike>();
+
+/**
+ * Runs a tool in the form that this context takes. The wrong form is refused with a `TypeError` before anything runs; what a
+ * tool throws itself comes as a `DOMException`, so no tool runs twice.
+ */
+async function execute(
+  context: ModelContextLike,
+  tool: ModelContextTool,
+  args: object,
+  signal: AbortSignal,
+): Promise<string | null> {
+  if (!takesObjects.has(context)) {
+    try {
+      return await context.executeTool(tool as never, JSON.stringify(args), { signal });
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error;
+    }
+  }
+  const result = await context.executeTool(tool as never, args, { signal });
+  takesObjects.add(context);
+  return result;
 }
 
 function inputSchemaOf({ inputSchema }: ModelContextTool): JsonSchema {

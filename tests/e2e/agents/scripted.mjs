@@ -2,12 +2,12 @@
 /**
  * An ACP agent for tests: it does exactly what the prompt says, over raw JSON-RPC lines, with no SDK in between.
  *
- * Prompts: `say TEXT`, `tools SERVER`, `call SERVER TOOL {json}`, `ask {json}` (a permission question about these
- * arguments), `wait` (until cancelled), `exit CODE`, `fs` (asks for a file of the client), `seen` (the methods it got,
- * in order).
+ * Prompts: `say TEXT`, `tools SERVER`, `call SERVER TOOL {json}`, `many N SERVER TOOL {json}` (so many calls at once),
+ * `hasty SERVER TOOL {json}` (takes the call back soon), `ask {json}` (a permission question about these arguments),
+ * `wait` (until cancelled), `exit CODE`, `fs` (asks for a file of the client), `seen` (the methods it got, in order).
  *
  * Options: `--acp true|object|null|absent` (what initialize advertises), `--load` (sessions can be loaded; the history
- * is kept in a file for the next process), `--slow-start MS` (delay of the answer to initialize).
+ * is kept in a file for the next process), `--slow-start MS` (delay of the answer to initialize), `--title NAME`.
  */
 
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -21,6 +21,7 @@ const { values: options } = parseArgs({
     acp: { type: "string", default: "true" },
     load: { type: "boolean", default: false },
     "slow-start": { type: "string", default: "0" },
+    title: { type: "string", default: "Scripted agent" },
   },
 });
 
@@ -109,6 +110,26 @@ const commands = {
       say(`call failed after ${Date.now() - started} ms: ${error.code} ${error.message}`);
     }
   },
+  async many(rest) {
+    const [, count, server, tool, json] = /^(\d+) (\S+) (\S+) ?(.*)$/s.exec(rest);
+    const connected = await connect(server);
+    const params = { name: tool, arguments: JSON.parse(json || "{}") };
+    const results = await Promise.all(
+      Array.from({ length: Number(count) }, () => mcp(connected, "tools/call", params)),
+    );
+    say(`many: ${results.map((result) => (result.isError ? "no" : "yes")).join(" ")}`);
+  },
+  async hasty(rest) {
+    const [, server, tool, json] = /^(\S+) (\S+) ?(.*)$/s.exec(rest);
+    const connected = await connect(server);
+    const call = mcp(connected, "tools/call", { name: tool, arguments: JSON.parse(json || "{}") });
+    const id = nextId - 1;
+    setTimeout(() => notify("$/cancel_request", { requestId: id }), 1500);
+    await call.then(
+      () => say("hasty: it ran"),
+      (error) => say(`hasty: ${error.code}`),
+    );
+  },
   async ask(json) {
     const { outcome } = await request(
       "session/request_permission",
@@ -172,7 +193,7 @@ const handlers = {
     await new Promise((resolve) => setTimeout(resolve, Number(options["slow-start"])));
     return {
       protocolVersion: 1,
-      agentInfo: { name: "scripted", title: "Scripted agent", version: "1" },
+      agentInfo: { name: "scripted", title: options.title, version: "1" },
       agentCapabilities: { loadSession: options.load, mcpCapabilities: ACP[options.acp] },
     };
   },

@@ -19,7 +19,6 @@ import { gatewayChannel, isGatewayRefusal, Link, type LinkOptions } from "./link
 import { SandboxHost } from "./sandbox-host.ts";
 import { lastSession, noteSession } from "./sessions.ts";
 import * as store from "./store.ts";
-import { addNotice } from "./transcript.ts";
 import { listZip, readDrop, readFiles, readZipText } from "./workspace.ts";
 
 /** A problem and what a person can do about it with one click. */
@@ -105,7 +104,8 @@ export class App {
   /** Sends a message to the agent. */
   send(text: string): void {
     const link = this.#link;
-    if (!link || store.working.value) return;
+    // What cannot be sent now stays where it is written.
+    if (!link || store.working.value || store.agent.value.phase !== "ready") return;
     store.draft.value = "";
     store.show("chat");
     void this.#settling.then(() => link.send(text));
@@ -243,12 +243,10 @@ export class App {
     const current = known ? wanted.name : found.current;
     store.agents.value = { names, current };
     if (wanted?.named && !known) {
-      store.items.value = addNotice(
-        store.items.value,
-        "warning",
-        `There is no agent "${plainLine(wanted.name, 60)}" here, so this is ${current}.`,
-        `The gateway has ${found.names.join(", ")}.`,
-      );
+      store.banner.value = {
+        text: `There is no agent "${plainLine(wanted.name, 60)}" here.`,
+        detail: `This is ${current}; the gateway has ${found.names.join(", ")}.`,
+      };
     }
     return current;
   }
@@ -281,6 +279,7 @@ export class App {
   async #connect(sessionId?: string, why?: string): Promise<void> {
     this.#link?.stop();
     store.connection.value = { kind: "connecting", attempt: 1 };
+    store.agent.value = { phase: "offline" };
     const name = this.#agentName();
     const way = name === IN_PAGE ? this.#wayInPage() : this.#wayToGateway();
     if (!way) return;

@@ -64,18 +64,17 @@ export class LentServers {
 
   /** Switches a server; settles when its tools are there. What came of it is in {@link lentServers}. */
   async set(id: LentId, on: boolean): Promise<void> {
-    change(id, {
-      on,
-      phase: on ? "starting" : "off",
-      problem: undefined,
-      unknownToAgent: on && !this.#declared.has(id),
-    });
+    change(id, { on, phase: on ? "starting" : "off", problem: undefined, unknownToAgent: false });
     keep();
     const server = await (on ? this.#server(id) : this.#servers.get(id));
     // It may have been switched again meanwhile.
     if (!server || lentServers.value[id].on !== on) return;
     server.setLending(on);
-    change(id, { phase: on ? "on" : "off", tools: server.tools() });
+    change(id, {
+      phase: on ? "on" : "off",
+      tools: server.tools(),
+      unknownToAgent: on && !this.#declared.has(id),
+    });
   }
 
   /** Whether the session of the port has all servers that are on. */

@@ -14,6 +14,7 @@ import {
   type ServerDeclaration,
   type SessionHead,
   type TextChannel,
+  UTF8_PROTOCOL,
   webSocketChannel,
 } from "sandport";
 import { type Problem, sessionProblem, turnProblem } from "../lib/problem.ts";
@@ -339,7 +340,7 @@ export function gatewayChannel(
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   url.hash = "";
   if (agent !== undefined) url.searchParams.set("agent", agent);
-  return webSocketChannel(url, { protocols: ["acp.v1", `sandport.token.${token}`], signal });
+  return webSocketChannel(url, { protocols: ["acp.v1", `sandport.token.${token}`, UTF8_PROTOCOL], signal });
 }
 
 /**

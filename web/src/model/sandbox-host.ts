@@ -65,7 +65,7 @@ export class SandboxHost {
         crashed: ({ reason, restarting }) => {
           store.banner.value = {
             text: "The sandbox ended.",
-            detail: `${reason}. ${restarting ? "It is being started again." : ""}`,
+            detail: `${reason.charAt(0).toUpperCase()}${reason.slice(1)}. ${restarting ? "It is being started again." : ""}`,
           };
         },
         restarted: () => {

@@ -203,8 +203,16 @@ function useFollow(list: { current: HTMLDivElement | null }): void {
       if (area.clientHeight === 0) return;
       follows.current = area.scrollHeight - area.scrollTop - area.clientHeight < 80;
     };
+    // A window that is turned or a keyboard that opens moves the end out of view.
+    const resized = new ResizeObserver(() => {
+      if (follows.current) area.scrollTop = area.scrollHeight;
+    });
     area.addEventListener("scroll", onScroll, { passive: true });
-    return () => area.removeEventListener("scroll", onScroll);
+    resized.observe(area);
+    return () => {
+      area.removeEventListener("scroll", onScroll);
+      resized.disconnect();
+    };
   }, [list]);
   // Coming back to the chat counts too: a hidden list has no place to scroll to.
   const marker = `${store.items.value.length}/${store.questions.value.length}/${store.view.value}`;

@@ -107,7 +107,7 @@ export function LogPanel(): VNode {
     <>
       <header class="panel-head">
         <h2>Log</h2>
-        <p>What went in and out of the sandbox, newest first.</p>
+        <p>What the agent called and what it got, newest first.</p>
         <div class="panel-tools">
           <label class="check">
             <input

@@ -42,19 +42,13 @@ function QuestionCard({ question, waiting }: { question: Question; waiting: numb
   useEffect(() => {
     const element = card.current;
     if (!isWriting()) element?.focus({ preventScroll: true });
-    element?.scrollIntoView({ block: "nearest" });
+    // What is too tall to be seen whole is read from its beginning.
+    const tall = element && element.offsetHeight > window.innerHeight / 2;
+    element?.scrollIntoView({ block: tall ? "start" : "nearest" });
     const timer = setTimeout(() => {
       armed.value = true;
     }, ARMING_MS);
-    return () => {
-      clearTimeout(timer);
-      // Before the card is gone: afterwards nothing has the focus, and a keyboard is lost at the top of the page.
-      if (element?.contains(document.activeElement)) {
-        queueMicrotask(() => {
-          if (questions.value.length === 0) document.getElementById("composer")?.focus();
-        });
-      }
-    };
+    return () => clearTimeout(timer);
   }, [armed]);
   const { key, heading, title, facts, description, warning, input, details, options } = question;
   const answer = (id: string | undefined) => {
@@ -135,5 +129,16 @@ function QuestionCard({ question, waiting }: { question: Question; waiting: numb
 /** The question whose turn it is. */
 export function Questions(): VNode | null {
   const [first, ...others] = questions.value;
+  const asked = first !== undefined;
+  useEffect(() => {
+    if (!asked) return;
+    return () => {
+      // The focus went with the card: a keyboard would start over at the top of the page. A finger needs no focus, and
+      // would only get a keyboard over half of the screen.
+      if (document.activeElement === document.body && matchMedia("(hover: hover)").matches) {
+        document.getElementById("composer")?.focus();
+      }
+    };
+  }, [asked]);
   return first ? <QuestionCard key={first.key} question={first} waiting={others.length} /> : null;
 }

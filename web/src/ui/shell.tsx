@@ -5,6 +5,7 @@ import type { VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { nextTheme, theme } from "../lib/theme.ts";
 import { useApp } from "../model/context.ts";
+import { IN_PAGE } from "../model/in-page.ts";
 import * as store from "../model/store.ts";
 import { AddPanel } from "./add-panel.tsx";
 import { AgentSettings } from "./agent-settings.tsx";
@@ -51,13 +52,15 @@ function AgentChoice(): VNode | null {
   const app = useApp();
   const agents = store.agents.value;
   if (!agents || agents.names.length < 2) return null;
+  // The name of a gateway's only agent tells nobody anything; where it is does.
+  const only = agents.names.length === 2;
   return (
     <label class="agent-choice">
-      <span class="sr-only">Agent</span>
+      <span class="sr-only">Agent to talk to</span>
       <select value={agents.current} onChange={(event) => app.chooseAgent(event.currentTarget.value)}>
         {agents.names.map((name) => (
           <option key={name} value={name}>
-            {name}
+            {only && name !== IN_PAGE ? "at the gateway" : name}
           </option>
         ))}
       </select>

@@ -127,7 +127,7 @@ function Lent({ id }: { id: LentId }): VNode {
   const allowed = grants.value.filter(({ server }) => server === id);
   const ready = store.agent.value.phase === "ready" && store.agent.value.takesTools;
   return (
-    <section class="tool-group lent" aria-labelledby={`lent-${id}`}>
+    <section class="tool-group lent" aria-labelledby={`lent-${id}`} aria-busy={phase === "starting"}>
       <div class="lent-head">
         <h3 id={`lent-${id}`}>
           {title} {on ? <span class="muted">{tools.length}</span> : null}
