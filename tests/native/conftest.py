@@ -84,10 +84,10 @@ class AcpSocket:
 
 @asynccontextmanager
 async def run_gateway(
-    *arguments: str, env: dict[str, str] | None = None, agent: str | None = ECHO
+    *arguments: str, env: dict[str, str] | None = None, agent: str | None = ECHO, prefix: Sequence[str] = ()
 ) -> AsyncIterator[RunningGateway]:
-    """Start `sandport serve`, yield it when it is ready, stop it with SIGTERM."""
-    command: Sequence[str] = [sys.executable, "-m", "sandport_native", "serve", *arguments]
+    """Start `sandport serve`, yield it when it is ready, stop it with SIGTERM; `prefix` is a program that starts it."""
+    command: Sequence[str] = [*prefix, sys.executable, "-m", "sandport_native", "serve", *arguments]
     if agent is not None:
         command = [*command, "--agent", agent]
     async with await anyio.open_process(command, env={**os.environ, **(env or {})}) as process:

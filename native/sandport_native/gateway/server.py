@@ -10,6 +10,7 @@ import contextlib
 import ipaddress
 import logging
 import os
+import resource
 import signal
 import tempfile
 import webbrowser
@@ -46,6 +47,13 @@ closed with 1009."""
 
 HTTP_GRACE = 3
 """Seconds running downloads get at shutdown."""
+
+
+DESCRIPTORS = 6
+"""File descriptors that a socket needs: its own, three pipes, the agent's process, and one while it is started."""
+
+SPARE_DESCRIPTORS = 64
+"""Those of the gateway itself, of downloads, and of requests that are refused."""
 
 
 class SettingsError(ValueError):
@@ -145,6 +153,25 @@ def own_origins(host: str, port: int, scheme: str = "http") -> list[str]:
     return [f"{scheme}://{name}{suffix}" for name in names]
 
 
+def reserve_descriptors(max_sockets: int) -> None:
+    """Raise this process's soft limit of open files to what that many sockets need.
+
+    Raises:
+        SettingsError: the hard limit is lower.
+    """
+    need = DESCRIPTORS * max_sockets + SPARE_DESCRIPTORS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= need:
+        return
+    if hard != resource.RLIM_INFINITY and hard < need:
+        raise SettingsError(
+            f"--max-sockets {max_sockets} needs {need} open files and this user may have {hard}: raise the limit "
+            f"(`ulimit -n {need}`, in systemd LimitNOFILE={need}) or take --max-sockets "
+            f"{max(1, (hard - SPARE_DESCRIPTORS) // DESCRIPTORS)}"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+
+
 async def serve(settings: Settings, announce: Callable[[str], None] = print) -> None:
     """Serve until SIGINT or SIGTERM; then close all sockets with 1001 and end all agents.
 
@@ -156,6 +183,7 @@ async def serve(settings: Settings, announce: Callable[[str], None] = print) -> 
         SettingsError: the settings are unsafe, or the address is in use.
     """
     settings.validate()
+    reserve_descriptors(settings.max_sockets)
     token = settings.token or new_token()
     redactor.add(token)
     try:
