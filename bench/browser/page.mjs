@@ -4,7 +4,7 @@
  * `?start=snapshot` or `?start=cold` boots at once and times it from the navigation on; `bench.*` is what a driver calls.
  */
 
-import { createSandbox, Port, webSocketChannel } from "sandport";
+import { createSandbox, Port, UTF8_PROTOCOL, webSocketChannel } from "sandport";
 
 let sandbox;
 const state = {};
@@ -68,7 +68,7 @@ function openChannel(token) {
   const address = new URL("acp", document.baseURI);
   address.protocol = "ws:";
   address.hash = "";
-  return webSocketChannel(address, { protocols: ["acp.v1", `sandport.token.${token}`] });
+  return webSocketChannel(address, { protocols: ["acp.v1", `sandport.token.${token}`, UTF8_PROTOCOL] });
 }
 
 /** A session with the SDK's own provider in this page; no sandbox takes part. */

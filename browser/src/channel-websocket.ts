@@ -1,5 +1,6 @@
 /**
- * An ACP channel over a WebSocket: one JSON-RPC object in each text frame, no newline needed.
+ * An ACP channel over a WebSocket: one JSON-RPC object in each text frame, no newline needed. With a server that chose
+ * {@link UTF8_PROTOCOL}, a large one may be a binary frame, either way: its UTF-8, which a browser need not make or check.
  *
  * Invariant: a channel that was handed out is open; one that could not be opened is a rejected promise, never a
  * channel that stays silent. Trying again is the business of `keepConnected`, not of the channel.
@@ -9,13 +10,22 @@ import {
   BaseChannel,
   ChannelClosedError,
   CLOSE_ABNORMAL,
+  CLOSE_NOT_UTF8,
   CLOSE_TOO_BIG,
   CLOSE_UNSUPPORTED,
+  decodeUtf8,
   type TextChannel,
+  type Utf8,
 } from "./channel.ts";
 
 /** The ACP SDK's own limit for one message (32 MiB), in UTF-16 units; a peer that sends more is closed with 1009. */
 export const MAX_TEXT_LENGTH: number = 32 * 1024 * 1024;
+
+/**
+ * The subprotocol of Sandport's own gateway. Offer it last: a server that knows none of them may echo the first, and one
+ * that does not choose it gets text frames alone.
+ */
+export const UTF8_PROTOCOL = "sandport.acp.utf8";
 
 /** How long a connection attempt may take before it counts as lost, in milliseconds. */
 export const OPEN_TIMEOUT_MS = 15_000;
@@ -47,20 +57,35 @@ class WebSocketChannel extends BaseChannel {
     super();
     this.#socket = socket;
     this.#suffix = newline ? "\n" : "";
+    socket.binaryType = "arraybuffer";
+    const tooLong = `a message is longer than ${maxTextLength} characters`;
     socket.addEventListener("message", ({ data }: MessageEvent<unknown>) => {
-      if (typeof data !== "string") {
-        this.close(CLOSE_UNSUPPORTED, "only text frames are understood");
-      } else if (data.length > maxTextLength) {
-        this.close(CLOSE_TOO_BIG, `a message is longer than ${maxTextLength} characters`);
-      } else {
-        this.deliver(data);
+      let text: unknown = data;
+      let utf8: Utf8 | undefined;
+      if (data instanceof ArrayBuffer && this.#takesUtf8) {
+        // No text of that many characters has more bytes.
+        const fits = data.byteLength <= maxTextLength * 3;
+        utf8 = new Uint8Array(data);
+        text = fits ? decodeUtf8(utf8) : "";
+        if (!fits || text === undefined) {
+          this.close(fits ? CLOSE_NOT_UTF8 : CLOSE_TOO_BIG, fits ? "a message is not UTF-8" : tooLong);
+          return;
+        }
       }
+      if (typeof text !== "string") this.close(CLOSE_UNSUPPORTED, "only text frames are understood");
+      else if (text.length > maxTextLength) this.close(CLOSE_TOO_BIG, tooLong);
+      else this.deliver(text, utf8);
     });
     socket.addEventListener("close", ({ code, reason }) => this.ended({ code, reason }));
   }
 
-  protected override transmit(text: string): void {
-    this.#socket.send(text + this.#suffix);
+  get #takesUtf8(): boolean {
+    return this.#socket.protocol === UTF8_PROTOCOL;
+  }
+
+  protected override transmit(text: string, utf8?: Utf8): void {
+    if (utf8 && this.#takesUtf8) this.#socket.send(utf8);
+    else this.#socket.send(text + this.#suffix);
   }
 
   protected override shut(code: number, reason: string): void {

@@ -11,10 +11,25 @@ export interface ChannelClose {
   readonly reason: string;
 }
 
+/**
+ * A text's UTF-8, beside the text, where it is at hand: browsers take milliseconds a megabyte to make it. It is given
+ * away with the text; who gets it may transfer its buffer, of which it is the whole.
+ */
+export type Utf8 = Uint8Array<ArrayBuffer>;
+
+/** The text of some UTF-8, undefined for what is none. A byte order mark stays, as in a text frame. */
+export function decodeUtf8(utf8: Utf8): string | undefined {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(utf8);
+  } catch {
+    return undefined;
+  }
+}
+
 /** What a reader of a channel provides. Both are called at most once at a time, never re-entrantly from `send`. */
 export interface ChannelListener {
   /** One JSON-RPC message, as the peer wrote it. */
-  text(text: string): void;
+  text(text: string, utf8?: Utf8): void;
   /** The channel has ended; nothing follows. */
   close(info: ChannelClose): void;
 }
@@ -27,7 +42,7 @@ export interface TextChannel {
    * Sends one message. It is not awaited: the channel keeps the order.
    * @throws {ChannelClosedError} when the channel has ended, so that no caller waits for an answer in vain.
    */
-  send(text: string): void;
+  send(text: string, utf8?: Utf8): void;
   /**
    * Starts delivery. A channel has one reader for its whole life.
    * @throws {Error} when it has one already.
@@ -59,6 +74,8 @@ export const CLOSE_NORMAL = 1000;
 export const CLOSE_UNSUPPORTED = 1003;
 /** 1006: the connection was lost or never came to be. */
 export const CLOSE_ABNORMAL = 1006;
+/** 1007: a message that is not UTF-8. */
+export const CLOSE_NOT_UTF8 = 1007;
 /** 1008: refused by a rule of the other side; trying again changes nothing. */
 export const CLOSE_POLICY = 1008;
 /** 1009: a message over the size limit. */
@@ -70,16 +87,16 @@ export const CLOSE_TOO_BIG = 1009;
  */
 export abstract class BaseChannel implements TextChannel {
   #listener: ChannelListener | undefined;
-  #queue: string[] = [];
+  #queue: [string, Utf8 | undefined][] = [];
   #end: ChannelClose | undefined;
 
   get open(): boolean {
     return this.#end === undefined;
   }
 
-  send(text: string): void {
+  send(text: string, utf8?: Utf8): void {
     if (this.#end) throw new ChannelClosedError(this.#end);
-    this.transmit(text);
+    this.transmit(text, utf8);
   }
 
   listen(listener: ChannelListener): void {
@@ -87,7 +104,7 @@ export abstract class BaseChannel implements TextChannel {
     this.#listener = listener;
     const queued = this.#queue;
     this.#queue = [];
-    for (const text of queued) listener.text(text);
+    for (const [text, utf8] of queued) listener.text(text, utf8);
     if (this.#end) listener.close(this.#end);
   }
 
@@ -97,10 +114,10 @@ export abstract class BaseChannel implements TextChannel {
     this.ended({ code, reason });
   }
 
-  protected deliver(text: string): void {
+  protected deliver(text: string, utf8?: Utf8): void {
     if (this.#end) return;
-    if (this.#listener) this.#listener.text(text);
-    else this.#queue.push(text);
+    if (this.#listener) this.#listener.text(text, utf8);
+    else this.#queue.push([text, utf8]);
   }
 
   protected ended(info: ChannelClose): void {
@@ -109,16 +126,16 @@ export abstract class BaseChannel implements TextChannel {
     this.#listener?.close(info);
   }
 
-  protected abstract transmit(text: string): void;
+  protected abstract transmit(text: string, utf8?: Utf8): void;
   protected abstract shut(code: number, reason: string): void;
 }
 
 class MemoryChannel extends BaseChannel {
   peer: MemoryChannel | undefined;
 
-  protected override transmit(text: string): void {
+  protected override transmit(text: string, utf8?: Utf8): void {
     const { peer } = this;
-    queueMicrotask(() => peer?.deliver(text));
+    queueMicrotask(() => peer?.deliver(text, utf8));
   }
 
   protected override shut(code: number, reason: string): void {

@@ -23,12 +23,13 @@ export {
   type SessionHead,
   type SessionStore,
 } from "./agent/index.ts";
-export type { ChannelClose, ChannelListener, TextChannel } from "./channel.ts";
+export type { ChannelClose, ChannelListener, TextChannel, Utf8 } from "./channel.ts";
 export {
   BaseChannel,
   ChannelClosedError,
   CLOSE_ABNORMAL,
   CLOSE_NORMAL,
+  CLOSE_NOT_UTF8,
   CLOSE_POLICY,
   CLOSE_TOO_BIG,
   CLOSE_UNSUPPORTED,
@@ -37,7 +38,7 @@ export {
 export type { MessagePortChannelOptions } from "./channel-messageport.ts";
 export { messagePortChannel } from "./channel-messageport.ts";
 export type { WebSocketChannelOptions } from "./channel-websocket.ts";
-export { MAX_TEXT_LENGTH, OPEN_TIMEOUT_MS, webSocketChannel } from "./channel-websocket.ts";
+export { MAX_TEXT_LENGTH, OPEN_TIMEOUT_MS, UTF8_PROTOCOL, webSocketChannel } from "./channel-websocket.ts";
 export { memberText } from "./json-text.ts";
 export { type Lending, type LendOptions, lend, type ToolProvider } from "./lend.ts";
 export { type LendOverWebSocketOptions, lendOverWebSocket } from "./lend-websocket.ts";

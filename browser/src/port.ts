@@ -5,7 +5,13 @@
  * learn it and the acp lane closes, so that nothing waits for an answer that cannot come.
  */
 
-import { type ChannelClose, ChannelClosedError, memoryChannelPair, type TextChannel } from "./channel.ts";
+import {
+  type ChannelClose,
+  ChannelClosedError,
+  memoryChannelPair,
+  type TextChannel,
+  type Utf8,
+} from "./channel.ts";
 import {
   type Delivery,
   type DropReason,
@@ -55,7 +61,7 @@ export class Port {
     });
     this.closed = new Promise((resolve) => {
       channel.listen({
-        text: (text) => this.#feed("channel", () => this.#core.fromChannel(text)),
+        text: (text, utf8) => this.#feed("channel", text, utf8, () => this.#core.fromChannel(text)),
         close: (info) => {
           this.#deliver("port", this.#core.close());
           lane.close(info.code, info.reason);
@@ -132,10 +138,10 @@ export class Port {
   #join(sandbox: string, lane: TextChannel): void {
     this.#lanes.set(sandbox, lane);
     lane.listen({
-      text: (text) => {
+      text: (text, utf8) => {
         // A lane that was replaced may still hold texts of the dead sandbox.
         if (this.#lanes.get(sandbox) !== lane) return;
-        this.#feed(`sandbox:${sandbox}`, () =>
+        this.#feed(`sandbox:${sandbox}`, text, utf8, () =>
           this.#core.fromSandbox(sandbox, text, performance.now() / 1000),
         );
       },
@@ -145,9 +151,9 @@ export class Port {
     });
   }
 
-  #feed(from: Traffic["from"], step: () => Delivery[]): void {
+  #feed(from: Traffic["from"], text: string, utf8: Utf8 | undefined, step: () => Delivery[]): void {
     const before = this.#droppedTotal();
-    this.#deliver(from, step());
+    this.#deliver(from, step(), utf8 && { text, utf8 });
     if (this.#droppedTotal() !== before) this.#options.onDropped?.();
   }
 
@@ -157,7 +163,12 @@ export class Port {
     return total;
   }
 
-  #deliver(from: Traffic["from"] | "acp", out: readonly Delivery[]): void {
+  /** @param known the UTF-8 of a text that may be among them as it came. */
+  #deliver(
+    from: Traffic["from"] | "acp",
+    out: readonly Delivery[],
+    known?: { readonly text: string; readonly utf8: Utf8 },
+  ): void {
     for (const { to, text } of out) {
       const lane =
         to === "channel"
@@ -167,7 +178,8 @@ export class Port {
             : this.#lanes.get(to.slice("sandbox:".length));
       if (from !== "acp" && to !== "acp") this.#options.onTraffic?.({ from, to, text });
       try {
-        lane?.send(text);
+        if (known?.text === text) lane?.send(text, known.utf8);
+        else lane?.send(text);
       } catch (error) {
         // A lane that closed under us reports it itself.
         if (!(error instanceof ChannelClosedError)) throw error;

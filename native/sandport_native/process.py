@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import secrets
@@ -18,6 +19,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import anyio
 import anyio.to_thread
@@ -58,6 +60,9 @@ STDERR_BURST, STDERR_PER_SECOND = 100, 10.0
 """How many stderr lines of one agent reach the log at once and in the long run; the rest is counted."""
 
 _READ_BYTES = 256 * 1024
+
+PIPE_BYTES = 1024 * 1024
+"""What a pipe to or from an agent may hold: all that an unprivileged process may ask for on Linux."""
 
 
 class AgentStartError(Exception):
@@ -102,6 +107,8 @@ class AgentProcess:
         # A pipe takes 64 KiB; asyncio keeps the rest, and says when it is too much.
         self._pipe: asyncio.WriteTransport = self._stdin._stream.transport  # type: ignore[attr-defined]
         self._pipe.set_write_buffer_limits(high=READ_AHEAD)
+        for transport in (self._pipe, self._stdout._stream._transport):  # type: ignore[attr-defined]
+            _widen(transport.get_extra_info("pipe"))
 
     async def send(self, text: str) -> None:
         """Write one message. Waits while `READ_AHEAD` bytes and more are not yet read (back-pressure).
@@ -239,6 +246,15 @@ def _signal_if_marked(pid: int, mark: bytes, number: signal.Signals) -> bool:
         finally:
             os.close(descriptor)
     return False
+
+
+def _widen(pipe: IO[bytes] | None) -> None:
+    """Let a pipe hold a large message, where the system can: it then passes in one go, not in turns of 64 KiB."""
+    command = getattr(fcntl, "F_SETPIPE_SZ", None)
+    if pipe is not None and command is not None:
+        # Refused where a user's pipes hold much already.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe.fileno(), command, PIPE_BYTES)
 
 
 @asynccontextmanager

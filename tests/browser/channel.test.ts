@@ -8,6 +8,7 @@ import {
   memoryChannelPair,
   messagePortChannel,
   type TextChannel,
+  UTF8_PROTOCOL,
   webSocketChannel,
 } from "sandport";
 import { afterEach, describe, expect, it } from "vitest";
@@ -134,6 +135,56 @@ describe("webSocketChannel", () => {
     peer.send('{"c":2}');
     await got.texts(2);
     expect(got.seen).toEqual(['{"b":9007199254740993}\n', '{"c":2}']);
+  });
+
+  it("takes and sends UTF-8 in binary frames where the server chose that", async () => {
+    const { server, url } = await listen({
+      handleProtocols: (offered) => [...offered].find((name) => name === UTF8_PROTOCOL) ?? false,
+    });
+    for (const offered of [["acp.v1", "sandport.token.T", UTF8_PROTOCOL], []]) {
+      const connected = once(server, "connection");
+      const channel = await webSocketChannel(url, { ...browserLike, protocols: offered });
+      const [peer] = (await connected) as [WebSocketClient];
+      const utf8 = new TextEncoder().encode('{"a":"é漢😀"}');
+      const arrived = once(peer, "message");
+      channel.send('{"a":"é漢😀"}', utf8);
+      const [data, binary] = (await arrived) as [Buffer, boolean];
+      expect([data.toString(), binary]).toEqual(['{"a":"é漢😀"}', offered.length > 0]);
+      const again = once(peer, "message");
+      channel.send("{}");
+      expect(((await again) as [Buffer, boolean])[1]).toBe(false);
+      const got = collect(channel);
+      peer.send(utf8);
+      if (offered.length > 0) {
+        await got.texts(1);
+        expect(got.seen).toEqual(['{"a":"é漢😀"}']);
+        channel.close();
+      } else {
+        await got.closed();
+        expect(got.closes).toEqual([1003]);
+      }
+    }
+  });
+
+  it.each([
+    ["no UTF-8", Buffer.from([0x22, 0xff, 0x22]), 1007],
+    ["a surrogate in UTF-8", Buffer.from([0xed, 0xa0, 0x80]), 1007],
+    ["a cut character", Buffer.from([0xe6, 0xbc]), 1007],
+    ["more bytes than any text may have", Buffer.alloc(31, "x"), 1009],
+    ["more characters than a text may have", Buffer.alloc(11, "x"), 1009],
+  ])("closes on a binary frame with %s", async (_, frame, code) => {
+    const { server, url } = await listen({ handleProtocols: () => UTF8_PROTOCOL });
+    const connected = once(server, "connection");
+    const channel = await webSocketChannel(url, {
+      ...browserLike,
+      protocols: [UTF8_PROTOCOL],
+      maxTextLength: 10,
+    });
+    const [peer] = (await connected) as [WebSocketClient];
+    const got = collect(channel);
+    peer.send(frame);
+    await got.closed();
+    expect([got.seen, got.closes]).toEqual([[], [code]]);
   });
 
   it("ends a frame with a newline when asked to", async () => {

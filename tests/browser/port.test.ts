@@ -1,15 +1,17 @@
 /** The port over channels: it moves texts, ends with its channel, and keeps a replaced sandbox out. */
 
-import { memoryChannelPair, Port, type TextChannel, type Traffic } from "sandport";
+import { memoryChannelPair, Port, type TextChannel, type Traffic, type Utf8 } from "sandport";
 import { describe, expect, it, vi } from "vitest";
 
 /** Reads a channel; `next` waits for the next text. */
 function reader(channel: TextChannel) {
   const queue: string[] = [];
   const waiting: ((text: string) => void)[] = [];
+  const bytes: (Utf8 | undefined)[] = [];
   let closed = 0;
   channel.listen({
-    text: (text) => {
+    text: (text, utf8) => {
+      bytes.push(utf8);
       const wake = waiting.shift();
       if (wake) wake(text);
       else queue.push(text);
@@ -26,6 +28,7 @@ function reader(channel: TextChannel) {
         : Promise.resolve(text);
     },
     queue,
+    bytes,
     closed: () => closed,
   };
 }
@@ -54,6 +57,41 @@ async function open(it: ReturnType<typeof setUp>) {
 }
 
 describe("Port", () => {
+  it("passes a text's UTF-8 on with it, and with no other text", async () => {
+    const it = setUp();
+    await open(it);
+    const seen: [string, Utf8 | undefined][] = [];
+    const { agent, sandbox, port } = it;
+    const utf8 = (text: string): Utf8 => new TextEncoder().encode(text);
+    const [lane, other] = memoryChannelPair();
+    port.attach("b", lane, "sp1.");
+    port.declare("b", "T");
+    const arrived = new Promise<void>((resolve) => {
+      other.listen({
+        text: (text, bytes) => {
+          seen.push([text, bytes]);
+          if (seen.length === 2) resolve();
+        },
+        close() {},
+      });
+    });
+    const toOther = connect.replace('"S"', '"T"').replace("9007199254740993", "11");
+    agent.send(toOther, utf8(toOther));
+    agent.send(toOther.replace("11", "12"));
+    await arrived;
+    expect(seen).toEqual([
+      [toOther, utf8(toOther)],
+      [toOther.replace("11", "12"), undefined],
+    ]);
+    // An answer that the port refuses: what goes out is the port's own text.
+    agent.send(call);
+    await it.inSandbox.next();
+    const bad = '{"jsonrpc":"2.0","id":7,"result":1,"error":2}';
+    sandbox.send(bad, utf8(bad));
+    expect(JSON.parse(await it.fromPort.next())).toMatchObject({ id: 7, error: { data: null } });
+    expect(it.fromPort.bytes.at(-1)).toBeUndefined();
+  });
+
   it("carries both lanes and shows only the mcp lane to a log", async () => {
     const it = setUp();
     const client = reader(it.port.acp);

@@ -28,11 +28,20 @@ DEFAULT_SERVERS: Final[Mapping[str, str]] = {"workspace": "sandport_workspace:mc
 """Server name -> module:attribute of a FastMCP server, when the bundle's manifest names none."""
 
 
+LONG_ASCII: Final = 16 * 1024
+LONG_OTHER: Final = 512
+"""Characters from which on a text leaves as its UTF-8: one copy of memory. As a string of JavaScript's it would take as
+long as writing it, or, where it is not ASCII, a hundred times as long."""
+
+
 class Host(Protocol):
     """What the worker's JavaScript lends to Python; see `browser/src/sandbox/boot.ts`."""
 
     def post(self, text: str) -> None:
         """Put a lane text on the port."""
+
+    def post_utf8(self, utf8: Any) -> None:
+        """Put a lane text on the port, given as a JavaScript array of its UTF-8, which goes with it."""
 
     def event(self, text: str) -> None:
         """Put a control object, given as JSON, on the port."""
@@ -105,7 +114,7 @@ def start(host: Host, config_text: str) -> Control:
     Returns:
         The control, whose `receive(text)` and `control(text, data)` the worker calls with what comes from the page.
     """
-    from pyodide.ffi import create_proxy
+    from pyodide.ffi import create_proxy, to_js
 
     from sandport.host import TIME_LIMIT
     from sandport_runtime._control import Control
@@ -131,7 +140,10 @@ def start(host: Host, config_text: str) -> Control:
         # What a tool printed comes before what it answered.
         stdout.flush()
         stderr.flush()
-        host.post(text)
+        if len(text) < (LONG_ASCII if text.isascii() else LONG_OTHER):
+            host.post(text)
+        else:
+            host.post_utf8(to_js(text.encode()))
 
     loop = SandboxLoop(host.schedule, deadline=host, time_limit=TIME_LIMIT, wrap=create_proxy)
     asyncio.get_event_loop_policy().set_event_loop(loop)

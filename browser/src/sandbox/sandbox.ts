@@ -6,7 +6,7 @@
  * servers, but none of what tools kept in memory or wrote to files.
  */
 
-import { BaseChannel, CLOSE_ABNORMAL, type TextChannel } from "../channel.ts";
+import { BaseChannel, CLOSE_ABNORMAL, decodeUtf8, type TextChannel, type Utf8 } from "../channel.ts";
 import type { Port } from "../port.ts";
 import { declaration, type ServerDeclaration } from "../wire.ts";
 import { AssetError, type Assets, parcelOf } from "./assets.ts";
@@ -27,6 +27,8 @@ import {
 export const DEFAULT_TIME_LIMIT = 30;
 /** Seconds after a tool's time limit until a worker that does not answer at all is ended. */
 export const DEFAULT_GRACE = 5;
+/** Bytes of a text that the page takes from the worker: more than the port lets out, little enough for one string. */
+const MAX_UTF8 = 256 * 1024 * 1024;
 /** Milliseconds between two looks at the worker. */
 const PING_MS = 1000;
 /** Milliseconds a start from the memory image may take before the cold way is tried. */
@@ -188,7 +190,7 @@ export class Sandbox {
     const { instance } = await this.#life;
     this.#closeLane({ code: 1000, reason: "another lane was opened" });
     const lane = new SandboxLane(
-      (text) => instance.send(text),
+      (text, utf8) => (utf8 ? instance.send(utf8.buffer, [utf8.buffer]) : instance.send(text)),
       () => {
         if (this.#lane === lane) this.#lane = undefined;
         if (this.#instance === instance) this.#ask(instance, { op: "lane", prefix: null }).catch(() => {});
@@ -412,7 +414,10 @@ export class Sandbox {
         loading.then((assets) => this.#handOver(assets, wantsImage)),
         {
           text: (text) => this.#lane?.arrived(text),
-          other: (data, from) => this.#heard(from, data),
+          other: (data, from) => {
+            if (data instanceof ArrayBuffer) this.#lane?.arrivedUtf8(new Uint8Array(data));
+            else this.#heard(from, data);
+          },
           gone: (reason, from) => this.#gone(from, reason),
           error: (message) => {
             if (this.#onBootEvent) ended?.(new Error(`the worker failed: ${message || "no reason given"}`));
@@ -682,10 +687,10 @@ export class Sandbox {
 
 /** The page's end of a lane. */
 class SandboxLane extends BaseChannel {
-  readonly #send: (text: string) => void;
+  readonly #send: (text: string, utf8?: Utf8) => void;
   readonly #closed: () => void;
 
-  constructor(send: (text: string) => void, closed: () => void) {
+  constructor(send: (text: string, utf8?: Utf8) => void, closed: () => void) {
     super();
     this.#send = send;
     this.#closed = closed;
@@ -695,8 +700,13 @@ class SandboxLane extends BaseChannel {
     this.deliver(text);
   }
 
-  protected override transmit(text: string): void {
-    this.#send(text);
+  /** A text that came as its UTF-8. What is none, or longer than any text, is a text that is no message. */
+  arrivedUtf8(utf8: Utf8): void {
+    this.deliver((utf8.length <= MAX_UTF8 ? decodeUtf8(utf8) : undefined) ?? "", utf8);
+  }
+
+  protected override transmit(text: string, utf8?: Utf8): void {
+    this.#send(text, utf8);
   }
 
   protected override shut(): void {

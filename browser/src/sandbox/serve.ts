@@ -1,8 +1,8 @@
 /**
  * What the sandbox's worker does, in a page and elsewhere: boots Python and joins it to a port.
  *
- * Invariant: strings on the port are lane texts, which Python gets as they are, and objects are control. Nothing here is
- * a boundary: tool code runs in this very realm and can change all of it.
+ * Invariant: strings on the port are lane texts, which Python gets as they are, an ArrayBuffer is the UTF-8 of one, and
+ * other objects are control. Nothing here is a boundary: tool code runs in this very realm and can change all of it.
  */
 
 import type { PyodideAPI } from "pyodide";
@@ -17,6 +17,7 @@ interface RuntimeModule {
 
 interface RuntimeControl {
   receive(text: string): void;
+  receive_utf8(utf8: ArrayBuffer): void;
   control(text: string, data?: ArrayBuffer): void;
 }
 
@@ -121,6 +122,8 @@ function startRuntime(
   ticks.port1.onmessage = () => soon.shift()?.();
   const host = {
     post: (text: string) => port.postMessage(text),
+    // Python's copy of its bytes: nobody else has it.
+    post_utf8: (utf8: Uint8Array<ArrayBuffer>) => port.postMessage(utf8.buffer, [utf8.buffer]),
     event: (text: string) => port.postMessage(JSON.parse(text)),
     schedule(callback: () => void, delay: number) {
       if (delay > 0) setTimeout(callback, delay);
@@ -134,13 +137,17 @@ function startRuntime(
   };
   const started = runtime.start(host, JSON.stringify(config));
   // Taken once: each look at a Python object's method makes a new proxy.
-  const { receive, control } = started;
-  return { receive, control };
+  const { receive, receive_utf8, control } = started;
+  return { receive, receive_utf8, control };
 }
 
 function dispatch(data: unknown, control: RuntimeControl, port: MessagePort): void {
   if (typeof data === "string") {
     control.receive(data);
+    return;
+  }
+  if (data instanceof ArrayBuffer) {
+    control.receive_utf8(data);
     return;
   }
   if (typeof data !== "object" || data === null) return;

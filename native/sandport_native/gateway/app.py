@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from sandport_native.gateway.access import SUBPROTOCOL, Access, Refusal
+from sandport_native.gateway.access import SUBPROTOCOL, UTF8_SUBPROTOCOL, Access, Refusal
 from sandport_native.gateway.relay import Relay
 from sandport_native.gateway.static import Bundle
 from sandport_native.lines import MAX_LINE_BYTES
@@ -141,10 +141,11 @@ class Gateway:
                 PlainTextResponse(f"The gateway is not available: {why}", 503, {"Retry-After": "5", **SECURITY_HEADERS})
             )
             return
-        relay = Relay(socket, spec, limit=self._max_message, number=next(self._numbers))
+        utf8 = UTF8_SUBPROTOCOL in socket.scope["subprotocols"]
+        relay = Relay(socket, spec, limit=self._max_message, number=next(self._numbers), utf8=utf8)
         self._relays.add(relay)
         try:
-            await socket.accept(SUBPROTOCOL)
+            await socket.accept(UTF8_SUBPROTOCOL if utf8 else SUBPROTOCOL)
             await relay.run()
         finally:
             self._relays.discard(relay)

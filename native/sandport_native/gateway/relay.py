@@ -1,4 +1,4 @@
-"""One WebSocket and one agent: text frames on the one side, lines on the other.
+"""One WebSocket and one agent: frames on the one side, lines on the other.
 
 Invariant: a message is forwarded as the text that came in, in order, or answered with an error; it is never lost in
 silence. For an agent without MCP-over-ACP the bridge in between rewrites what it must, and nothing else. The agent
@@ -22,15 +22,18 @@ from sandport_native.process import EXIT_WAIT, AgentProcess, AgentSpec, AgentSta
 
 log = logging.getLogger("sandport.gateway")
 
-CLOSE_NORMAL, CLOSE_SHUTDOWN, CLOSE_DATA, CLOSE_POLICY, CLOSE_AGENT = 1000, 1001, 1003, 1008, 1011
+CLOSE_NORMAL, CLOSE_SHUTDOWN, CLOSE_DATA, CLOSE_NOT_UTF8, CLOSE_POLICY, CLOSE_AGENT = 1000, 1001, 1003, 1007, 1008, 1011
 
 REASON_BYTES = 120
 """A close frame holds 125 bytes, two of them the code."""
 
-PARSE_BYTES = 1024 * 1024
+PARSE_BYTES = 256 * 1024
 """Up to this size a frame is checked to be one JSON object before the agent sees it, because agents drop what they
 cannot parse without an answer. Larger frames are only checked at their ends: parsing them would hold up every other
 socket."""
+
+BINARY_CHARS = 16 * 1024
+"""From this size on a page that can take it gets a message as a binary frame."""
 
 PING_METHOD = "_sandport/ping"
 """A request that the gateway answers itself, so that a page can tell a silent socket from a dead one: browsers show
@@ -108,10 +111,12 @@ class Relay:
         spec: the agent to start for it.
         limit: the largest message in either direction, bytes.
         number: by which the logs name this socket.
+        utf8: a large message may be a binary frame.
     """
 
-    def __init__(self, socket: WebSocket, spec: AgentSpec, *, limit: int, number: int) -> None:
+    def __init__(self, socket: WebSocket, spec: AgentSpec, *, limit: int, number: int, utf8: bool = False) -> None:
         self._socket = socket
+        self._utf8 = utf8
         self._spec = spec
         self._limit = limit
         self._label = f"socket {number}"
@@ -164,7 +169,7 @@ class Relay:
     async def _to_agent(self, bridge: Bridge) -> None:
         try:
             while True:
-                text = await self._socket.receive_text()
+                text = await self._receive()
                 if (pong := ping_answer(text)) is not None:
                     await self._send(pong)
                     continue
@@ -178,12 +183,32 @@ class Relay:
             self._finish(_Outcome(CLOSE_NORMAL, f"the page closed the socket, code {exc.code}"))
         except KeyError:
             self._finish(_Outcome(CLOSE_DATA, "ACP uses text frames; a binary frame was received"))
+        except UnicodeDecodeError:
+            self._finish(_Outcome(CLOSE_NOT_UTF8, "a binary frame was not UTF-8"))
         except AgentStuckError as exc:
             self._finish(_Outcome(CLOSE_AGENT, str(exc)))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             # Usually the agent is gone: then `_to_page` sees its stdout end and says why.
             await anyio.sleep(EXIT_WAIT)
             self._finish(_Outcome(CLOSE_AGENT, "The agent no longer reads its input"))
+
+    async def _receive(self) -> str:
+        """The next frame's text.
+
+        Raises:
+            WebSocketDisconnect: the page is gone.
+            KeyError: a binary frame that was not agreed on.
+            UnicodeDecodeError: one that is no text.
+        """
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message["code"], message.get("reason"))
+        text: str | None = message.get("text")
+        if text is None:
+            if not self._utf8:
+                raise KeyError("text")
+            text = str(message["bytes"], "utf-8")
+        return text
 
     async def _to_page(self, agent: AgentProcess, bridge: Bridge) -> None:
         async for event in agent.receive():
@@ -218,7 +243,10 @@ class Relay:
     async def _send(self, text: str) -> None:
         async with self._sending:
             try:
-                await self._socket.send_text(text)
+                if self._utf8 and len(text) >= BINARY_CHARS:
+                    await self._socket.send_bytes(text.encode())
+                else:
+                    await self._socket.send_text(text)
             except WebSocketDisconnect:
                 self._finish(_Outcome(CLOSE_NORMAL, "the page closed the socket"))
 
