@@ -301,6 +301,7 @@ def check() -> None:
     show_default=True,
     help="Offer and accept `acp` servers.",
 )
+@click.option("--private", is_flag=True, help="List no session that another process opened.")
 @click.option(
     "--log-file", type=click.Path(dir_okay=False, path_type=Path), help="Log there. Default: agentpool's log."
 )
@@ -310,6 +311,7 @@ def serve_acp(
     demo: bool,
     model: str | None,
     mcp_over_acp: bool,
+    private: bool,
     log_file: Path | None,
 ) -> None:
     """Serve an agentpool agent over ACP on stdin and stdout, with native MCP-over-ACP.
@@ -329,4 +331,4 @@ def serve_acp(
         raise click.ClickException(str(exc)) from exc
     from sandport_native.agentpool.serve import ServeOptions, run
 
-    raise SystemExit(run(ServeOptions(config, agent, model, mcp_over_acp, log_file)))
+    raise SystemExit(run(ServeOptions(config, agent, model, mcp_over_acp, log_file, private=private)))

@@ -46,9 +46,13 @@ class StdioChannel:
         self._lines = agent.receive()
         self.sent: list[str] = []
         self.received: list[str] = []
+        self.mute = False
+        """Set, the agent hears nothing more: a client that hangs."""
         self._grew = anyio.Event()
 
     async def send(self, text: str) -> None:
+        if self.mute:
+            return
         self.sent.append(text)
         try:
             await self._agent.send(text)

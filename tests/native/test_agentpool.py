@@ -18,12 +18,15 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 from fastmcp import Context, FastMCP
 from fastmcp.server.elicitation import AcceptedElicitation
+from fastmcp.server.middleware import Middleware
+from mcp.shared.exceptions import MCPError
 from mcp.types import SamplingMessage, TextContent
 
 from sandport import memory_channel_pair
 from sandport.errors import ChannelClosed, PeerError
 
-from .acp_client import Client, Turn, run_client
+from .acp_client import AGENTPOOL, START, Client, Turn, agentpool_env, run_client
+from .conftest import AcpSocket, run_gateway
 
 pytestmark = [
     pytest.mark.anyio,
@@ -31,6 +34,15 @@ pytestmark = [
 ]
 
 BIG = 1915883588174806058
+
+
+class Refusing(Middleware):
+    """Answers a call of `refuse` with an error of the protocol; what a tool raises would be a result."""
+
+    async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+        if context.message.name == "refuse":
+            raise MCPError(-32042, "not now", {"wait": [1, "day"]})
+        return await call_next(context)
 
 
 @dataclass
@@ -43,12 +55,14 @@ class Page:
     ended: anyio.Event
     meeting: list[str]
     met: anyio.Event
+    words: list[str]
+    """What `picky` was called with."""
 
 
 def make_page() -> Page:
     server: FastMCP = FastMCP("page")
     other: FastMCP = FastMCP("other")
-    page = Page(server, other, anyio.Event(), anyio.Event(), [], anyio.Event())
+    page = Page(server, other, anyio.Event(), anyio.Event(), [], anyio.Event(), [])
 
     @server.tool
     def echo(value: Any) -> Any:
@@ -88,6 +102,26 @@ def make_page() -> Page:
     def boom() -> str:
         """Raises."""
         raise ValueError("kaputt")
+
+    @server.tool
+    def picky(word: str) -> str:
+        """Takes one word only."""
+        page.words.append(word)
+        if word != "right":
+            raise ValueError("say right")
+        return "at last"
+
+    @server.tool
+    def refuse() -> str:
+        """Is not reached: see `Refusing`."""
+        raise AssertionError
+
+    server.add_middleware(Refusing())
+
+    @server.resource("page://notes")
+    def notes() -> str:
+        """What was noted."""
+        return "remember the milk"
 
     @server.tool
     async def back(ctx: Context, what: str) -> str:
@@ -261,11 +295,29 @@ class TestTools:
         assert any(update.get("status") == "failed" for update in turn.tool_updates())
         assert shown((await client.prompt(session, 'Call echo with {"value": "after"}')).text) == "after"
 
-    async def test_protocol_error_keeps_its_code(self, client: Client) -> None:
+    async def test_protocol_errors_keep_code_message_and_data(self, client: Client, page: Page) -> None:
+        session = await client.open("page")
+        turn = await client.prompt(session, "Call refuse")
+        assert turn.stop_reason == "end_turn"
+        assert "not now (code -32042)" in turn.text
+        assert '{"wait": [1, "day"]}' in turn.text
+
+        @page.server.tool
+        def passing() -> str:
+            return "here"
+
+        other = await client.open("page")
+        page.server.local_provider.remove_tool("passing")  # and nobody is told
+        turn = await client.prompt(other, "Call passing")
+        assert turn.stop_reason == "end_turn"
+        assert "(code -32602)" in turn.text
+
+    async def test_bad_arguments_reach_the_model(self, client: Client) -> None:
         session = await client.open("page")
         turn = await client.prompt(session, 'Call echo with {"nope": 1}')
         assert turn.stop_reason == "end_turn"
         assert "failed" in turn.text
+        assert "nope" in turn.text
 
     async def test_same_name_on_two_servers(self, client: Client) -> None:
         session = await client.open("page", "other")
@@ -296,6 +348,77 @@ class TestTools:
         await tell()
         assert "no tool" in (await client.prompt(session, "Call fresh")).text
 
+    async def test_tools_are_listed_once(self, client: Client) -> None:
+        session = await client.open("page")
+        connection = client.lane("tools/list")[-1]["params"]["connectionId"]
+        for _ in range(2):
+            assert "`echo`" in (await client.prompt(session, "Which tools are there?")).text
+        assert [m["params"]["connectionId"] for m in client.lane("tools/list")].count(connection) == 1
+
+    async def test_a_disabled_tool_stays_so_until_it_is_enabled(self, client: Client) -> None:
+        """By agentpool's own commands; a list that changes forgets nothing, and other sessions see nothing of it."""
+        session, other = await client.open("page"), await client.open("page")
+        connection = client.lane("tools/list")[-2]["params"]["connectionId"]
+
+        async def shows_echo(where: str) -> bool:
+            return "`echo`" in (await client.prompt(where, "Which tools are there?")).text
+
+        def lists() -> int:
+            return sum(m["params"]["connectionId"] == connection for m in client.lane("tools/list"))
+
+        await client.prompt(session, "/disable-tool echo")
+        assert not await shows_echo(session)
+        before = lists()
+        await client.host.list_changed("page")
+        await client.channel.wait_received(lambda: lists() > before)
+        assert not await shows_echo(session)
+        assert await shows_echo(other)
+        await client.prompt(session, "/enable-tool echo")
+        assert await shows_echo(session)
+
+    async def test_the_list_changes_during_a_turn(self, client: Client, page: Page) -> None:
+        """It is listed again while the turn runs, the turn is not disturbed, and the next prompt has the tool."""
+        session = await client.open("page")
+        connection = client.lane("tools/list")[-1]["params"]["connectionId"]
+        go = anyio.Event()
+
+        @page.server.tool
+        async def wait_for_it() -> str:
+            page.started.set()
+            await go.wait()
+            return "waited"
+
+        def lists() -> int:
+            return sum(m["params"]["connectionId"] == connection for m in client.lane("tools/list"))
+
+        async def tell() -> None:
+            before = lists()
+            await client.host.list_changed("page")
+            await client.channel.wait_received(lambda: lists() > before)
+
+        await tell()
+        page.started = anyio.Event()
+        turns: list[Turn] = []
+
+        async def run() -> None:
+            turns.append(await client.prompt(session, "Call wait_for_it"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await page.started.wait()
+
+            @page.server.tool
+            def late() -> str:
+                return "here too"
+
+            await tell()
+            assert not turns
+            go.set()
+        assert shown(turns[0].text) == "waited"
+        assert shown((await client.prompt(session, "Call late")).text) == "here too"
+        for name in ("late", "wait_for_it"):
+            page.server.local_provider.remove_tool(name)
+
     async def test_prompts_become_commands(self, client: Client) -> None:
         session = await client.open("page")
         update = await client.wait_update(
@@ -303,6 +426,13 @@ class TestTools:
             lambda u: any(command["name"] == "greet" for command in u.get("availableCommands", ())),
         )
         assert "A greeting" in json.dumps(update)
+        await client.prompt(session, "/greet Ada")
+        (got,) = client.lane("prompts/get")
+        assert got["params"]["params"] == {"name": "greet", "arguments": {"name": "Ada"}}
+        # What it gave is put aside for the next prompt of this session, and of no other.
+        other = await client.open("page")
+        assert "Ada" not in (await client.prompt(other, "Which tools are there?")).text
+        assert "Hello Ada" in (await client.prompt(session, "Call this")).text
 
 
 class TestQuestions:
@@ -460,7 +590,7 @@ class TestSessions:
         assert info.value.code == -32602
 
     async def test_dead_page_does_not_hold_the_session_up(self, client: Client) -> None:
-        dead, _nobody = memory_channel_pair()
+        dead, sleeper = memory_channel_pair()
         client.port.attach("dead", dead, "sp9.")
         client.port.core.declare("dead", "dead-id")
         entry = {"type": "acp", "name": "ghost", "id": "dead-id", "serverId": "dead-id"}
@@ -472,6 +602,12 @@ class TestSessions:
         turn = await client.prompt(result["sessionId"], "help")
         assert "**ghost**" in turn.text  # the person is told as well
         assert "**ghost**" not in (await client.prompt(result["sessionId"], "help")).text
+        # It wakes up: the connection that nobody waits for any more is closed again.
+        connect, cancel = [json.loads(await sleeper.receive()) for _ in range(2)]
+        assert cancel["params"] == {"requestId": connect["id"]}
+        await sleeper.send(json.dumps({"jsonrpc": "2.0", "id": connect["id"], "result": {"connectionId": "late"}}))
+        bye = json.loads(await sleeper.receive())
+        assert (bye["method"], bye["params"]) == ("mcp/disconnect", {"connectionId": "late"})
         await client.port.detach("dead", "the test is over")
 
     async def test_many_rounds_leave_no_server_behind(self, client: Client) -> None:
@@ -515,6 +651,79 @@ class TestProcesses:
                 tasks.start_soon(prompt)
                 await page.started.wait()
                 assert await exit_status(client, "eof") == 0
+
+    async def test_a_client_that_hangs_is_not_waited_for(self, home: Path, page: Page) -> None:
+        """The good-bye of each server waits 5 s for its answer; then the process ends all the same."""
+        async with run_client({"page": page.server}, home=home) as client:
+            await client.initialize()
+            await client.open("page")
+            client.channel.mute = True
+            start = anyio.current_time()
+            assert await exit_status(client, "sigterm") == 0
+            assert 3 < anyio.current_time() - start < 12
+            assert [m.get("method") for m in client.channel.messages()].count("mcp/disconnect") == 1
+
+    async def test_retries_resources_and_a_file_with_an_acp_server(self, tmp_path: Path) -> None:
+        config = tmp_path / "agents.yml"
+        config.write_text(
+            "mcp_servers:\n  - {type: acp, name: stored, acp_id: x}\n"
+            "agents:\n  memory:\n    type: native\n    model: {type: import, model: memory_model.MODEL}\n"
+            "    mcp_servers: [{type: acp, name: another, acp_id: y}]\n"
+            "    tools: [{type: import, import_path: memory_model.peek}]\n",
+            encoding="utf-8",
+        )
+        page = make_page()
+        env = {"PYTHONPATH": str(Path(__file__).parent / "agents")}
+        arguments = [str(config), "--agent", "memory", "--private", "--log-file", str(tmp_path / "log")]
+        async with run_client({"page": page.server}, arguments, home=tmp_path, env=env) as client:
+            await client.initialize()
+            session, bare = await client.open("page"), await client.open()
+            turn = await client.prompt(session, "picky")
+            assert page.words == ["wrong", "right"]
+            assert "say right" in turn.text
+            assert "picky gave at last" in turn.text
+            assert "remember the milk" in (await client.prompt(session, "peek")).text
+            assert "milk" not in (await client.prompt(bare, "peek")).text
+            listed = (await client.request("session/list", {}))["sessions"]
+            assert {item["sessionId"] for item in listed} == {session, bare}
+            log = (tmp_path / "log").read_text(encoding="utf-8")
+            assert "stored" in log
+            assert "another" in log
+            assert await exit_status(client, "eof") == 0
+
+        async with run_client({}, arguments, home=tmp_path, env=env) as client:
+            await client.initialize()
+            assert (await client.request("session/list", {}))["sessions"] == []
+            with pytest.raises(PeerError, match="load or resume"):
+                await client.prompt(session, "peek")
+            await client.open(method="session/load", sessionId=session)
+            assert "picky gave at last" in (await client.prompt(session, "peek")).text
+
+    async def test_sockets_have_a_pool_each(self, home: Path) -> None:
+        """Two pages at one gateway: neither reaches a session of the other that is live."""
+        command = f"{AGENTPOOL} agentpool serve-acp --demo"
+        async with (
+            run_gateway(agent=command, env=agentpool_env(home)) as gateway,
+            gateway.socket() as one,
+            gateway.socket() as two,
+        ):
+            hello = {"protocolVersion": 1, "clientCapabilities": {}}
+
+            async def begin(socket: AcpSocket) -> None:
+                await answer_of(socket, "initialize", hello)
+                answer = await answer_of(socket, "session/new", {"cwd": "/tmp", "mcpServers": []})
+                sessions[id(socket)] = answer["result"]["sessionId"]
+
+            sessions: dict[int, str] = {}
+            with anyio.fail_after(START):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(begin, one)
+                    tasks.start_soon(begin, two)
+            theirs = {"sessionId": sessions[id(one)], "prompt": [{"type": "text", "text": "help"}]}
+            assert "result" in await answer_of(one, "session/prompt", theirs)
+            assert (await answer_of(two, "session/prompt", theirs))["error"]["code"] == -32002
+            await two.connection.close()
+            assert "result" in await answer_of(one, "session/prompt", theirs)
 
     async def test_conversations_are_apart_and_survive_a_restart(self, tmp_path: Path) -> None:
         config = tmp_path / "agents.yml"
@@ -588,6 +797,42 @@ class TestProcesses:
                 turn = await client.prompt(session, f'Call from_{kind} with {{"text": "x"}}')
                 assert shown(turn.text) == f"{kind} x", turn.text
             assert shown((await client.prompt(session, 'Call echo with {"value": "page"}')).text) == "page"
+
+
+class TestGuard:
+    """An agentpool that the add-on was not written for is refused before anything starts."""
+
+    async def test_each_place_is_missed(self, home: Path) -> None:
+        """In agentpool's own environment: every place is broken in turn, and the message names it and the remedy."""
+        script = str(Path(__file__).parent / "agents" / "guard_probe.py")
+        env = {**os.environ, **agentpool_env(home)}
+        done = await anyio.run_process([str(AGENTPOOL.with_name("python")), script], env=env, stderr=None)
+        counted = json.loads(done.stdout.splitlines()[-1])
+        assert counted["missed"] == counted["places"] > 25
+        assert counted["versions"].startswith("agentpool 2.9.18, pydantic-ai-slim 1.")
+        for line in counted["refusals"]:
+            assert "install agentpool==2.9.18 with 'pydantic-ai-slim<2'" in line
+        assert counted["library"] == {"agent": False, "options": False}
+
+    async def test_without_agentpool(self) -> None:
+        command = [sys.executable, "-m", "sandport_native", "agentpool", "check"]
+        done = await anyio.run_process(command, check=False)
+        assert done.returncode == 1
+        assert b"agentpool is not installed here" in done.stderr
+
+
+async def answer_of(socket: AcpSocket, method: str, params: Any) -> Any:
+    """The answer to a request; what the agent sends in between is refused or passed over."""
+    socket.last_id += 1
+    request_id = socket.last_id
+    await socket.connection.send(json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}))
+    while True:
+        message = await socket.receive()
+        if "method" not in message and message["id"] == request_id:
+            return message
+        if "method" in message and "id" in message:
+            error = {"code": -32601, "message": "no", "data": None}
+            await socket.connection.send(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}))
 
 
 @contextlib.asynccontextmanager

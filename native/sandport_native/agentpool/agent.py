@@ -12,12 +12,19 @@ import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import anyio
 from acp.exceptions import RequestError
-from acp.schema import CancelNotification, CloseSessionRequest, ForkSessionRequest, ResumeSessionRequest
+from acp.schema import (
+    CancelNotification,
+    CloseSessionRequest,
+    ForkSessionRequest,
+    ListSessionsRequest,
+    ListSessionsResponse,
+    ResumeSessionRequest,
+)
 from agentpool.messaging.message_history import MessageHistory
 from agentpool_server.acp_server.acp_agent import AgentPoolACPAgent
 from pydantic import BaseModel
@@ -53,6 +60,8 @@ META_KEY = "sandport"
 class _Conversation:
     history: MessageHistory
     agent_session_id: str | None
+    staged: list[Any] = field(default_factory=list)
+    """What commands have put aside for its next prompt."""
 
 
 class SandportAgent(AgentPoolACPAgent):
@@ -61,7 +70,11 @@ class SandportAgent(AgentPoolACPAgent):
     Made by `make_agent`, which also wraps the connection's handler.
     """
 
-    mcp_over_acp: bool = True
+    mcp_over_acp: bool = False
+    """Whether `acp` servers are offered and accepted. `serve-acp` turns it on; who uses the class decides."""
+    private: bool = False
+    """Whether `session/list` leaves out sessions that this process did not open: then only who knows the id of another
+    one, which cannot be guessed, can load it."""
     mcp_timeout: float = 300.0
 
     def __post_init__(self) -> None:
@@ -73,6 +86,7 @@ class SandportAgent(AgentPoolACPAgent):
         self._conversations: dict[str, _Conversation] = {}
         self._inbound: dict[Any, Inbound] = {}
         self._notices: dict[str, list[Failure]] = {}
+        self._opened: set[str] = set()
 
     def bind(self, connection: AgentSideConnection, order: LaneOrder) -> None:
         """Wrap the connection's handler. Once, right after the connection was made."""
@@ -180,6 +194,8 @@ class SandportAgent(AgentPoolACPAgent):
         result = dict(result or {})
         session_id = known or result.get("sessionId")
         session = self.session_manager.get_session(session_id) if isinstance(session_id, str) else None
+        if session is not None:
+            self._opened.add(session.session_id)
         failures = list(skipped)
         if session is not None and configs:
             failures += await self.servers.attach(session, configs)
@@ -249,6 +265,13 @@ class SandportAgent(AgentPoolACPAgent):
             configs.append(config)
         return configs, others, skipped
 
+    async def list_sessions(self, params: ListSessionsRequest) -> ListSessionsResponse:
+        """The stored sessions; of `private` agents their own alone."""
+        listed = await super().list_sessions(params)
+        if self.private:
+            listed.sessions = [item for item in listed.sessions if item.session_id in self._opened]
+        return listed
+
     async def close_session(self, params: CloseSessionRequest) -> Any:
         """Close a session, its page servers first: they must not see a call that is about to be cut off."""
         await self._stop_turn(params.session_id)
@@ -262,6 +285,9 @@ class SandportAgent(AgentPoolACPAgent):
     async def _prompt(self, session_id: str, params: dict[str, Any]) -> Any:
         task = asyncio.current_task()
         assert task is not None
+        if session_id not in self._opened:
+            # agentpool would make one with this id, and write into the history of somebody else's session.
+            raise RequestError(-32002, f"no session {session_id} is open here; load or resume it first", None)
         if session_id in self._turns:
             raise RequestError(-32600, "A prompt of this session is running; cancel it first", None)
         self._turns[session_id] = task
@@ -312,18 +338,24 @@ class SandportAgent(AgentPoolACPAgent):
             session = self.session_manager.get_session(session_id)
             agent: BaseAgent[Any, Any] = session.agent if session is not None else self.default_agent
             own = self._conversations.get(session_id)
+            # The list itself stays the agent's: commands hold on to it.
+            staged = agent.staged_content._parts
             if own is None:
-                own = _Conversation(MessageHistory(storage=agent.conversation.storage), None)
-            outside = _Conversation(agent.conversation, agent.session_id)
+                # What stands there was put aside when the session was made: it is this one's.
+                own = _Conversation(MessageHistory(storage=agent.conversation.storage), None, staged.copy())
+                staged.clear()
+            outside = _Conversation(agent.conversation, agent.session_id, staged.copy())
             agent.conversation, agent.session_id = own.history, own.agent_session_id
+            staged[:] = own.staged
             self._running = session_id
             try:
                 async with _finishing_streams(agent):
                     yield
             finally:
                 self._running = None
-                self._conversations[session_id] = _Conversation(agent.conversation, agent.session_id)
+                self._conversations[session_id] = _Conversation(agent.conversation, agent.session_id, staged.copy())
                 agent.conversation, agent.session_id = outside.history, outside.agent_session_id
+                staged[:] = outside.staged
 
 
 @contextmanager

@@ -51,6 +51,8 @@ _PLACES = (
     _Place("agentpool_server.acp_server.acp_agent", "AgentPoolACPAgent.fork_session", ("params",)),
     _Place("agentpool_server.acp_server.acp_agent", "AgentPoolACPAgent.resume_session", ("params",)),
     _Place("agentpool_server.acp_server.acp_agent", "AgentPoolACPAgent.close_session", ("params",)),
+    _Place("agentpool_server.acp_server.acp_agent", "AgentPoolACPAgent.list_sessions", ("params",)),
+    _Place("agentpool.models.manifest", "AgentsManifest.from_file", ("path",), ("load_yaml_file", "model_validate")),
     _Place("agentpool_server.acp_server.session_manager", "ACPSessionManager.get_session", ("session_id",)),
     _Place(
         "agentpool_server.acp_server.session_manager",
@@ -79,7 +81,8 @@ _PLACES = (
         ("client", "_tools_cache", "_saved_enabled_states"),
     ),
     _Place("agentpool.resource_providers.mcp_provider", "MCPResourceProvider._on_tools_changed", ("_meta",)),
-    _Place("agentpool.agents.base_agent", "BaseAgent.__init__", names=("conversation",)),
+    _Place("agentpool.agents.base_agent", "BaseAgent.__init__", names=("conversation", "staged_content")),
+    _Place("agentpool.agents.staged_content", "StagedContent.consume", names=("_parts",)),
     _Place("agentpool.agents.base_agent", "BaseAgent.interrupt", names=("_cancelled",)),
     _Place("agentpool.agents.native_agent.agent", "Agent.load_session", ("session_id",), ("chat_messages",)),
     _Place("agentpool.agents.native_agent.agent", "Agent._stream_events", names=("_cancelled",)),

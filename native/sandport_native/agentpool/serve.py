@@ -35,6 +35,7 @@ class ServeOptions:
         agent: name of the agent in it; None for the pool's main agent.
         model: replaces the agent's model.
         mcp_over_acp: advertise and accept `acp` servers.
+        private: see `SandportAgent.private`.
         log_file: None for `acp.log` in agentpool's own log folder.
         mcp_timeout: seconds for one MCP request to the page.
     """
@@ -42,9 +43,10 @@ class ServeOptions:
     config: Path | None
     agent: str | None = None
     model: str | None = None
-    mcp_over_acp: bool = True
+    mcp_over_acp: bool = False
     log_file: Path | None = None
     mcp_timeout: float = 300.0
+    private: bool = False
 
 
 def run(options: ServeOptions) -> int:
@@ -80,14 +82,14 @@ def _configure_logging(log_file: Path | None) -> None:
 
 async def _serve(options: ServeOptions, stdout: Any) -> int:
     from acp.agent.connection import AgentSideConnection
-    from agentpool.models.manifest import AgentsManifest
     from agentpool_server.acp_server import ACPServer
 
     from sandport_native.agentpool.agent import SandportAgent
+    from sandport_native.agentpool.manifest import load_manifest
     from sandport_native.agentpool.streams import RepairedStdin
 
     stdin = RepairedStdin()
-    manifest = AgentsManifest.from_file(str(options.config or DEMO_CONFIG))
+    manifest = load_manifest(options.config or DEMO_CONFIG)
     server = ACPServer.from_config(manifest, agent=options.agent)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -102,6 +104,7 @@ async def _serve(options: ServeOptions, stdout: Any) -> int:
         def make(connection: AgentSideConnection) -> SandportAgent:
             agent = SandportAgent(connection, default_agent, server=server)
             agent.mcp_over_acp, agent.mcp_timeout = options.mcp_over_acp, options.mcp_timeout
+            agent.private = options.private
             agents.append(agent)
             return agent
 
