@@ -162,6 +162,48 @@ def test_what_is_no_zip_or_too_large_is_refused(tmp_path: Path, monkeypatch: pyt
         mount_zip(str(tmp_path), _zip(x="12345678901"), replace=False)
 
 
+def _broken(how: str) -> bytes:
+    data = bytearray(_zip(**{"good.txt": "new", "bad.txt": "x" * 1000}))
+    at = data.rindex(b"bad.txt", 0, data.rindex(b"PK\x01\x02"))
+    central = data.rindex(b"PK\x01\x02")
+    if how == "content":
+        data[at + 7] ^= 0xFF
+    elif how == "length":
+        data[central + 24 : central + 28] = (5000).to_bytes(4, "little")
+    elif how == "method":
+        for field in (at - 22, central + 10):
+            data[field : field + 2] = (77).to_bytes(2, "little")
+    elif how == "encrypted":
+        for field in (at - 24, central + 8):
+            data[field] |= 1
+    elif how == "name":
+        data[central + 8 : central + 10] = (0x800).to_bytes(2, "little")
+        data[central + 46] = 0xFF
+    elif how == "cut":
+        del data[20:40]
+    return bytes(data)
+
+
+@pytest.mark.parametrize("how", ["content", "length", "method", "encrypted", "name", "cut"])
+def test_a_damaged_archive_is_refused_and_leaves_the_folder_as_it_was(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "work"
+    mount_zip(str(folder), _zip(**{"a/old.txt": "old"}), replace=False)
+    with pytest.raises(ArchiveError):
+        mount_zip(str(folder), _broken(how), replace=True)
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*.txt"))] == ["work/a/old.txt"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("a", "a/b"), ("a/b", "a"), ("a/b", "a/b/c"), ("x" * 300,), ("ü" * 200 + "/a",), (".",), ("a/.",)],
+    ids=len,
+)
+@pytest.mark.parametrize("replace", [False, True])
+def test_entries_that_are_no_files_are_refused(tmp_path: Path, names: tuple[str, ...], replace: bool) -> None:
+    with pytest.raises(ArchiveError, match="cannot be written"):
+        mount_zip(str(tmp_path / "work"), _zip(**dict.fromkeys(names, "x")), replace=replace)
+
+
 # -- tools from text ------------------------------------------------------------------------------------------
 
 ONE = "from fastmcp import FastMCP\nmcp = FastMCP('m')\n@mcp.tool\ndef {name}() -> int:\n    return {value}\n"

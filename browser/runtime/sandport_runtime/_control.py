@@ -1,8 +1,9 @@
 """The control of a running sandbox: what the page asks for beside the lane.
 
-Invariants: every request `{op, seq, ...}` gets exactly one `{seq, ok, ...}`, in whatever order they finish. One lane is
-served at a time: the texts that follow a `lane` request belong to the lane it opened, and the lane before it is closed,
-with all that was open on it. Ids of servers come from the page; this side mints none.
+Invariants: every request `{op, seq, ...}` gets exactly one `{seq, ok, ...}`, in whatever order they finish. Tools that
+cannot be listed or described harm neither others nor the start. One lane is served at a time: the texts that follow a
+`lane` request belong to the lane it opened, and the lane before it is closed, with all that was open on it. Ids of
+servers come from the page; this side mints none.
 """
 
 from __future__ import annotations
@@ -90,9 +91,12 @@ class Control:
     async def run(self, boot: Mapping[str, Any]) -> None:
         """Enter the servers' lifespans, say `ready`, and serve the lanes that the page opens, for ever."""
         async with self._host, asyncio.TaskGroup() as self._lanes:
-            counts = []
+            counts: list[dict[str, Any]] = []
             for name, server in self._servers.items():
-                counts.append({"name": name, "tools": len(await server.list_tools())})
+                try:
+                    counts.append({"name": name, "tools": len(await server.list_tools())})
+                except Exception as exc:
+                    self._failures[name] = f"its tools cannot be listed: {type(exc).__name__}: {exc}"
             counts += [{"name": name, "tools": 0, "error": text} for name, text in self._failures.items()]
             for name, text in self._failures.items():
                 self._raw_log("stderr", f"the server {name!r} is not available: {text}\n")
@@ -106,6 +110,10 @@ class Control:
         if self._channel is not None:
             self._loop.run_after(self._channel.feed, text)
 
+    def receive_utf8(self, utf8: Any) -> None:
+        """A lane text came from the page as an ArrayBuffer of UTF-8, which Python takes over sooner than a string."""
+        self.receive(utf8.to_bytes().decode())
+
     def control(self, text: str, data: Any = None) -> None:
         """A control request came from the page, as JSON; `data` is its binary member."""
         self._loop.run_after(self._start, json.loads(text), data)
@@ -113,15 +121,16 @@ class Control:
     def _start(self, request: dict[str, Any], data: Any) -> None:
         if request.get("op") == "lane":
             # At once, not in a task: the next text on the port is the new lane's.
-            self._switch(PortChannel(self._post) if request.get("prefix") is not None else None)
+            request["channel"] = self._switch(request.get("prefix"))
         task = self._loop.create_task(self._answer(request, data))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
-    def _switch(self, channel: PortChannel | None) -> None:
+    def _switch(self, prefix: str | None) -> PortChannel | None:
         if self._channel is not None:
             self._channel.close()
-        self._channel = channel
+        self._channel = None if prefix is None else PortChannel(self._post)
+        return self._channel
 
     # -- requests
 
@@ -143,12 +152,11 @@ class Control:
         else:
             self._event({"seq": seq, "ok": True, "value": value})
 
-    async def _lane(self, prefix: str | None) -> None:
+    async def _lane(self, prefix: str | None, channel: PortChannel | None) -> None:
         """Serve a lane; ids of requests that start here begin with `prefix`. None only ends the lane before."""
-        if prefix is None:
+        if prefix is None or channel is None:
             return
-        channel = self._channel
-        if channel is None or self._lanes is None:
+        if self._lanes is None:
             raise ValueError("the sandbox is not ready")
         self._lanes.create_task(self._serve(channel, prefix), name=f"lane {prefix}")
         # The task's first step: the host knows the lane when the page hears the answer, and can adopt.
@@ -203,24 +211,22 @@ class Control:
             await self._changed()
 
     async def _changed(self) -> None:
-        await self._host.list_changed(USER)
+        try:
+            await self._host.list_changed(USER)
+        except Exception as exc:
+            # What was loaded is loaded, whoever could not be told.
+            self._raw_log("stderr", f"an agent was not told that the tools changed: {type(exc).__name__}: {exc}\n")
         self._event({"event": "tools"})
 
     async def _list_tools(self) -> list[dict[str, Any]]:
         listed: list[dict[str, Any]] = []
         for name, server in self._servers.items():
-            for tool in await server.list_tools():
-                shown = tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True)
-                listed.append(
-                    {
-                        "server": name,
-                        **{
-                            key: shown[key]
-                            for key in ("name", "description", "inputSchema", "outputSchema", "annotations")
-                            if key in shown
-                        },
-                    }
-                )
+            try:
+                tools = await server.list_tools()
+            except Exception as exc:
+                self._raw_log("stderr", f"the tools of {name!r} cannot be listed: {type(exc).__name__}: {exc}\n")
+                continue
+            listed += [{"server": name, **_described(tool)} for tool in tools]
         return listed
 
     def _no_server(self, name: str) -> str:
@@ -228,3 +234,17 @@ class Control:
         if reason is not None:
             return f"the server {name!r} is not available: {reason}"
         return f"there is no server {name!r}; there are {', '.join(sorted(self._servers))}"
+
+
+def _described(tool: Any) -> dict[str, Any]:
+    """A tool for the page's own display."""
+    try:
+        shown = tool.to_mcp_tool().model_dump(mode="json", by_alias=True, exclude_none=True)
+        # A default of infinity, say, is no JSON.
+        json.dumps(shown, allow_nan=False)
+    except Exception as exc:
+        why = f"It cannot be described: {type(exc).__name__}: {exc}"
+        return {"name": str(tool.name), "description": why, "inputSchema": {}}
+    return {
+        key: shown[key] for key in ("name", "description", "inputSchema", "outputSchema", "annotations") if key in shown
+    }

@@ -1,7 +1,8 @@
 """Zip archives from the page, as folders of the sandbox's file system.
 
 Invariant: nothing is written outside the folder asked for, and no more than `MAX_BYTES`; with `replace` the folder
-holds exactly the archive afterwards, also when it was somebody's working folder.
+holds exactly the archive afterwards, also when it was somebody's working folder, or what it held before, when the
+archive turns out damaged.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import struct
 import zipfile
+import zlib
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -19,6 +23,20 @@ MAX_BYTES: Final = 512 * 1024 * 1024
 """Unpacked bytes of one archive: the file system lives in the page's memory, of which a tab has 2 to 4 GB."""
 MAX_FILES: Final = 50_000
 """Files of one archive; each costs about a kilobyte beside its bytes."""
+
+
+MAX_NAME: Final = 255
+"""Bytes of one part of a path: Emscripten makes files with longer names, and does not find them again."""
+_UNREADABLE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    NotImplementedError,
+    ValueError,
+    RuntimeError,
+    EOFError,
+)
+"""What `zipfile` raises for archives that are damaged, encrypted, or of a kind that it does not know."""
 
 
 class ArchiveError(Exception):
@@ -39,7 +57,7 @@ def mount_zip(path: str, data: bytes, *, replace: bool) -> tuple[int, int]:
         raise ArchiveError(f"{path!r} is not an absolute path of a folder, like '/workspace'")
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
-    except zipfile.BadZipFile as exc:
+    except (*_UNREADABLE, OSError) as exc:
         raise ArchiveError(f"this is no zip archive ({exc})") from None
     with archive:
         entries = [info for info in archive.infolist() if not info.is_dir()]
@@ -52,27 +70,51 @@ def mount_zip(path: str, data: bytes, *, replace: bool) -> tuple[int, int]:
             name = PurePosixPath(info.filename)
             if name.is_absolute() or ".." in name.parts or "\\" in info.filename:
                 raise ArchiveError(f"the entry {info.filename!r} leads outside the folder")
-        folder = Path(path)
-        if replace and folder.is_dir():
+            if any(len(part.encode()) > MAX_NAME for part in name.parts):
+                raise ArchiveError(f"the entry {info.filename[:40]!r}… cannot be written: its name is too long")
+        if not replace:
+            return len(entries), _unpack(archive, entries, path)
+        aside = f"{path.rstrip('/')}.new"
+        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            written = _unpack(archive, entries, aside)
+            folder = Path(path)
+            folder.mkdir(parents=True, exist_ok=True)
             for child in folder.iterdir():
                 if child.is_dir() and not child.is_symlink():
                     shutil.rmtree(child)
                 else:
                     child.unlink()
-        folder.mkdir(parents=True, exist_ok=True)
-        written = 0
-        made: set[str] = set()
-        for info in entries:
-            target = os.path.join(path, info.filename)
-            parent = os.path.dirname(target)
+            for child in Path(aside).iterdir():
+                child.rename(folder / child.name)
+        except OSError as exc:
+            raise ArchiveError(f"the folder {path!r} cannot be replaced: {exc}") from None
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+        return len(entries), written
+
+
+def _unpack(archive: zipfile.ZipFile, entries: Iterable[zipfile.ZipInfo], path: str) -> int:
+    """Write the entries below `path`; returns the number of bytes."""
+    written = 0
+    made: set[str] = set()
+    os.makedirs(path, exist_ok=True)
+    for info in entries:
+        target = os.path.join(path, info.filename)
+        parent = os.path.dirname(target)
+        try:
             if parent not in made:
                 os.makedirs(parent, exist_ok=True)
                 made.add(parent)
-            try:
-                content = archive.read(info)
-            except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as exc:
-                raise ArchiveError(f"the entry {info.filename!r} cannot be read: {exc}") from None
+            content = archive.read(info)
+            if len(content) != info.file_size:
+                raise zipfile.BadZipFile(f"{len(content)} bytes instead of {info.file_size}")
             written += len(content)
             with open(target, "wb") as file:
                 file.write(content)
-    return len(entries), written
+        except _UNREADABLE as exc:
+            raise ArchiveError(f"the entry {info.filename!r} cannot be read: {exc}") from None
+        except OSError as exc:
+            # An entry that is a folder for another one, a name that is too long.
+            raise ArchiveError(f"the entry {info.filename!r} cannot be written: {exc.strerror}") from None
+    return written

@@ -75,7 +75,7 @@ class Package:
             ArchiveError: they cannot be unpacked.
             LoadError: they cannot work here.
         """
-        mount_zip(str(self._folder), self._data, replace=True)
+        mount_zip(str(self._folder), self._data, replace=False)
         self._data = b""
         self._look()
 
