@@ -125,14 +125,41 @@ const MAX_SERVERS = 100;
 /** Tools that the page takes from the worker. */
 const MAX_TOOLS = 1000;
 
+/** Characters of a tool's schema that the page takes, about. */
+const MAX_SCHEMA = 262_144;
+/** Levels of a schema that the page takes. */
+const MAX_DEPTH = 100;
+
 function short(value: unknown): string {
   return typeof value === "string" ? value.slice(0, MAX_SHORT) : "";
 }
 
+/** A plain object: a buffer of a million elements, say, has as many entries to go through. */
 function record(value: unknown): Record<string, unknown> | undefined {
-  return typeof value === "object" && value !== null && !Array.isArray(value)
+  return typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype
     ? (value as Record<string, unknown>)
     : undefined;
+}
+
+/** What JSON can say of a value, within {@link MAX_SCHEMA}; undefined for what holds circles or is larger. */
+function plain(value: unknown): unknown {
+  let room = MAX_SCHEMA;
+  const copy = (part: unknown, depth: number): unknown => {
+    // Parts that hang together more than once count as often: written out they are as large.
+    room -= typeof part === "string" ? part.length : Array.isArray(part) ? 8 + part.length : 8;
+    if (room < 0 || depth > MAX_DEPTH) throw new RangeError("too large");
+    if (Array.isArray(part)) return part.map((inner) => copy(inner, depth + 1));
+    const claim = record(part);
+    if (!claim) return ["string", "number", "boolean"].includes(typeof part) ? part : null;
+    return Object.fromEntries(
+      Object.entries(claim).map(([key, inner]) => [copy(key, depth), copy(inner, depth + 1)]),
+    );
+  };
+  try {
+    return copy(value, 0);
+  } catch {
+    return undefined;
+  }
 }
 
 function count(value: unknown): number {
@@ -229,9 +256,9 @@ export function readTools(value: unknown): SandboxTool[] {
       ...(typeof claim["description"] === "string"
         ? { description: claim["description"].slice(0, MAX_LOG) }
         : {}),
-      inputSchema: claim["inputSchema"],
-      ...(claim["outputSchema"] === undefined ? {} : { outputSchema: claim["outputSchema"] }),
-      ...(claim["annotations"] === undefined ? {} : { annotations: claim["annotations"] }),
+      inputSchema: plain(claim["inputSchema"] ?? {}),
+      ...(claim["outputSchema"] === undefined ? {} : { outputSchema: plain(claim["outputSchema"]) }),
+      ...(claim["annotations"] === undefined ? {} : { annotations: plain(claim["annotations"]) }),
     });
   }
   return tools;
@@ -242,4 +269,10 @@ export function readNames(value: unknown): string[] {
   const names = record(value)?.["tools"];
   if (!Array.isArray(names)) return [];
   return names.slice(0, MAX_TOOLS).flatMap((name) => (typeof name === "string" ? [short(name)] : []));
+}
+
+/** What the answer to `mountZip` counts. */
+export function readCounts(value: unknown): { files: number; bytes: number } {
+  const claim = record(value) ?? {};
+  return { files: count(claim["files"]), bytes: count(claim["bytes"]) };
 }

@@ -16,6 +16,7 @@ import type { Launched } from "./instance.ts";
 import {
   type HandOver,
   readAnswer,
+  readCounts,
   readEvent,
   readNames,
   readTools,
@@ -246,8 +247,7 @@ export class Sandbox {
     const value = await this.#mount(instance, mount);
     if (mount.replace) this.#mounts = this.#mounts.filter((other) => other.path !== path);
     this.#mounts.push(mount);
-    const counts = (value ?? {}) as { files?: unknown; bytes?: unknown };
-    return { files: Number(counts.files), bytes: Number(counts.bytes) };
+    return readCounts(value);
   }
 
   /**

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import {
   readAnswer,
+  readCounts,
   readEvent,
   readNames,
   readTools,
@@ -71,6 +72,48 @@ test("tools that are none are left out", () => {
   ]);
   expect(tools).toEqual([{ name: "x", server: "s", inputSchema: {} }]);
   expect(readTools("x")).toEqual([]);
+});
+
+test("schemas are what JSON can say, and bounded", () => {
+  const schema = { type: "object", properties: { a: { default: [1, true, null, "x"] } } };
+  const circle: Record<string, unknown> = {};
+  circle["self"] = circle;
+  // Small in memory, and 2 to the 60 parts when written out.
+  let shared: unknown = "x";
+  for (let level = 0; level < 60; level += 1) shared = [shared, shared];
+  let deep: unknown = {};
+  for (let level = 0; level < 5000; level += 1) deep = { deep };
+  const read = (inputSchema: unknown) =>
+    readTools(structuredClone([{ name: "x", server: "s", inputSchema }]))[0]?.inputSchema;
+  expect(read(schema)).toEqual(schema);
+  expect(read(undefined)).toEqual({});
+  for (const hostile of [circle, shared, deep, new Array(2 ** 32 - 1), "x".repeat(1_000_000)])
+    expect(read(hostile)).toBeUndefined();
+  expect(read({ a: 1n, b: new Map([[1, 2]]), c: new Uint8Array(10), d: undefined })).toEqual({
+    a: null,
+    b: null,
+    c: null,
+    d: null,
+  });
+  const odd = read(JSON.parse('{"__proto__": {"polluted": true}}')) as object;
+  expect(Object.getPrototypeOf(odd)).toBe(Object.prototype);
+  expect(Object.keys(odd)).toEqual(["__proto__"]);
+});
+
+test("a claim that is a buffer is none", () => {
+  const ready = readEvent({
+    event: "ready",
+    boot: { ms: new Uint8Array(100) },
+    servers: new Uint8Array(100),
+  });
+  expect(ready).toEqual({ event: "ready", servers: [], mode: "cold", ms: {} });
+  expect(readEvent(Object.assign(new Map(), { event: "tools" }))).toBeUndefined();
+});
+
+test("counts are numbers", () => {
+  expect(readCounts({ files: 2, bytes: 10 })).toEqual({ files: 2, bytes: 10 });
+  for (const bad of [undefined, null, 5, [], { files: "2", bytes: Number.NaN }, { files: -1, bytes: [7] }])
+    expect(readCounts(bad)).toEqual({ files: 0, bytes: 0 });
 });
 
 test("names of loaded tools are texts, and bounded", () => {
