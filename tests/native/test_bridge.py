@@ -90,7 +90,7 @@ async def test_acp_entries_become_stdio_where_there_is_no_http() -> None:
         await bridge.from_client(opener(1))
         entry = json.loads(sides.agent[-1])["params"]["mcpServers"][0]
         assert entry["command"] == sys.executable
-        assert {variable["name"] for variable in entry["env"]} == {"SANDPORT_URL", "SANDPORT_AUTHORIZATION"}
+        assert {variable["name"] for variable in entry["env"]} == {"SANDPORT_BRIDGE_PORT", "SANDPORT_BRIDGE_SECRET"}
 
 
 async def test_bad_declarations_are_answered_here() -> None:

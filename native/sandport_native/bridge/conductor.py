@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -84,7 +83,7 @@ class Bridge:
                 self._initialize = request_id
             elif method == "session/cancel":
                 for served in self._sessions.get(str(params.get("sessionId")), ()):
-                    served.calls.cancel()
+                    served.relay.cancel()
             elif method == "session/close" and is_id(request_id):
                 self._closing[id_key(request_id)] = str(params.get("sessionId"))
             await self._to_agent(text)
@@ -141,7 +140,7 @@ class Bridge:
                         rewritten.append(entry)
                         continue
                     served.append(await self.servers.add(config))
-                    rewritten.append(self._entry(served[-1]))
+                    rewritten.append(await self._entry(served[-1]))
             except PeerError as exc:
                 await self._drop(served)
                 await self._to_client(encode(error_message(message["id"], exc)))
@@ -157,15 +156,14 @@ class Bridge:
             return None
         return AcpMCPServerConfig.from_declaration(entry, timeout=CALL_TIMEOUT)
 
-    def _entry(self, served: Served) -> dict[str, Any]:
+    async def _entry(self, served: Served) -> dict[str, Any]:
         """What the agent sees instead of an `acp` server."""
-        bearer = f"Bearer {served.secret}"
         if self._http:
-            headers = [{"name": "Authorization", "value": bearer}]
+            headers = [{"name": "Authorization", "value": f"Bearer {served.secret}"}]
             return {"type": "http", "name": served.config.name, "url": served.url, "headers": headers}
-        env = [{"name": "SANDPORT_URL", "value": served.url}, {"name": "SANDPORT_AUTHORIZATION", "value": bearer}]
-        arguments = ["-m", "sandport_native.bridge.shim"]
-        return {"name": served.config.name, "command": sys.executable, "args": arguments, "env": env}
+        (command, *arguments), env = await self.servers.shim(served)
+        variables = [{"name": name, "value": value} for name, value in env.items()]
+        return {"name": served.config.name, "command": command, "args": arguments, "env": variables}
 
     async def _opened(self, message: dict[str, Any], session: str | None, served: list[Served]) -> None:
         result = message.get("result")
@@ -206,7 +204,11 @@ async def open_bridge(to_client: Send, to_agent: Send) -> AsyncIterator[Bridge]:
         finally:
             bridge.answered(inbound.id)
 
-    peer = Peer(inside, request, lambda method, params: manager.handle_notification(method, params), id_prefix=prefix)
+    def notification(method: str, params: Any) -> None:
+        if not bridge.servers.take(method, params):
+            manager.handle_notification(method, params)
+
+    peer = Peer(inside, request, notification, id_prefix=prefix)
     manager = AcpMcpConnectionManager(peer)
     bridge = Bridge(to_client, to_agent, manager, outside.send, prefix)
 
