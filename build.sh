@@ -125,6 +125,7 @@ build() {
     npx vite build web --logLevel warn >&2
     stamp page $inputs
   fi
+  : >.cache/stamps/built  # by its time `sandport serve` sees that sources are newer
 }
 
 run() {
@@ -177,15 +178,17 @@ light_tests() {
 real_tests() {
   step "three engines" node tests/engines/run.mjs
   step "whole path in Chromium" npx playwright test --config tests/e2e/playwright.config.ts
+  step "tools of the page, three engines" node tests/web_tools/engines.mjs
   step "agent in the page, three engines" node tests/inpage/run.mjs
   step "static site as a person uses it" node tests/inpage/site.mjs
   step "packages (npm)" node --test tests/package/npm.test.mjs
-  step "hosts: Node, Deno, Bun" node --test tests/hosts/hosts.test.mjs tests/hosts/cli.test.mjs tests/hosts/packages.test.mjs
+  step "hosts: Node, Deno, Bun" node --test tests/hosts/hosts.test.mjs tests/hosts/cli.test.mjs tests/hosts/packages.test.mjs tests/hosts/agent.test.mjs tests/hosts/chat.test.mjs
   step "examples" node --test tests/examples/examples.test.mjs
   step "wheel, and examples in Python" $PYTHON -m pytest tests/package tests/examples
   step "check" node tests/check/check.mjs
   step "check, static" node tests/check/static.mjs
   step "native" $PYTHON -m pytest tests/native
+  step "a stock agent behind the bridge" $PYTHON -m tests.peers --only fast-agent
 }
 
 run_tests() {
@@ -214,12 +217,30 @@ run_tests() {
   [ "$failed" = 0 ]
 }
 
+peers() {
+  setup_python
+  setup_agentpool
+  setup_node
+  # The quick ones and those of agents alone need no page.
+  case " $* " in *" --quick "* | *" --list "*) ;; *) build; setup_chromium ;; esac
+  exec $PYTHON -m tests.peers "$@"
+}
+
 lock() {
   find_uv
   "$UV" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml \
-    --extra native --extra acp --group dev -o requirements/dev.txt "$@"
+    --extra native --extra host --extra acp --group dev -o requirements/dev.txt "$@"
+  # agentpool with the newest of all, with MCP SDK 1, and as of its own time: the range that is tested.
+  lock_agentpool agentpool "$@"
+  lock_agentpool agentpool-mcp1 --constraints <(printf 'fastmcp<4\nmcp<2\n') "$@"
+  lock_agentpool agentpool-2026-05 --exclude-newer 2026-05-01 "$@"
+}
+
+lock_agentpool() {
+  local name=$1
+  shift
   "$UV" pip compile --quiet --universal --python-version 3.13 --generate-hashes --no-header pyproject.toml \
-    --extra native --extra agentpool -o requirements/agentpool.txt "$@"
+    --extra native --extra agentpool -o "requirements/$name.txt" "$@"
 }
 
 command=${1:-help}
@@ -227,7 +248,7 @@ shift || true
 case $command in
   build | check | run | lock) "$command" "$@" ;;
   test) run_tests "$@" ;;
-  peers) setup_python; setup_agentpool; setup_node; exec $PYTHON -m tests.peers "$@" ;;
+  peers) peers "$@" ;;
   conformance) build; exec $PYTHON -m tests.conformance --pyodide "$@" ;;
   bench) build; setup_agentpool; setup_chromium; exec $PYTHON bench/run.py "$@" ;;
   sandport) setup_python; exec .venv/bin/sandport "$@" ;;

@@ -6,7 +6,7 @@
  */
 
 import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
-import { forgetOffline, keepOffline } from "sandport";
+import { forgetOffline, keepOffline, PROBE_TIMES } from "sandport";
 import { plainLine } from "../lib/plain.ts";
 import { closeProblem, inPageProblem, NO_TOKEN, type Problem } from "../lib/problem.ts";
 import { takeToken } from "../lib/token.ts";
@@ -303,7 +303,9 @@ export class App {
     );
   }
 
-  #wayToGateway(): Pick<LinkOptions, "connect" | "isRefusal" | "problemOf" | "onSession"> | undefined {
+  #wayToGateway():
+    | Pick<LinkOptions, "connect" | "isRefusal" | "probe" | "problemOf" | "onSession">
+    | undefined {
     const token = this.#token;
     if (token === undefined) return undefined;
     // A gateway with one agent has no choice to make.
@@ -311,6 +313,7 @@ export class App {
     return {
       connect: (signal) => gatewayChannel(token, name, signal),
       isRefusal: isGatewayRefusal,
+      probe: PROBE_TIMES,
       problemOf: ({ code, reason }) => closeProblem(code, reason),
     };
   }

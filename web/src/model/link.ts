@@ -11,6 +11,7 @@ import {
   type KeptConnection,
   keepConnected,
   Port,
+  type ProbeTimes,
   type ServerDeclaration,
   type SessionHead,
   type TextChannel,
@@ -39,6 +40,8 @@ export interface LinkOptions {
   connect(signal: AbortSignal): Promise<TextChannel>;
   /** Whether the other end is there and refuses this page. */
   readonly isRefusal?: (() => Promise<boolean>) | undefined;
+  /** How to find out whether a silent connection still lives. */
+  readonly probe?: ProbeTimes | undefined;
   /** Why there is no connection, for a person. */
   problemOf(close: ChannelClose): Problem;
   /** Called when the agent has a session, before it counts as ready. */
@@ -77,6 +80,7 @@ export class Link {
       onChannel: (channel) => void this.#open(channel),
       onState: (state) => this.#stateChanged(state),
       ...(options.isRefusal ? { isRefusal: options.isRefusal } : {}),
+      probe: options.probe,
     });
   }
 

@@ -194,8 +194,10 @@ function Composer(): VNode {
 }
 
 /** Keeps the end in view while the person is there, and leaves them alone when they scrolled up. */
-function useFollow(list: { current: HTMLDivElement | null }): void {
+function useFollow(list: { current: HTMLDivElement | null }, welcome: boolean): void {
   const follows = useRef(true);
+  const begins = useRef(welcome);
+  begins.current = welcome;
   useEffect(() => {
     const area = list.current;
     if (!area) return;
@@ -205,7 +207,7 @@ function useFollow(list: { current: HTMLDivElement | null }): void {
     };
     // A window that is turned or a keyboard that opens moves the end out of view.
     const resized = new ResizeObserver(() => {
-      if (follows.current) area.scrollTop = area.scrollHeight;
+      if (follows.current && !begins.current) area.scrollTop = area.scrollHeight;
     });
     area.addEventListener("scroll", onScroll, { passive: true });
     resized.observe(area);
@@ -219,15 +221,18 @@ function useFollow(list: { current: HTMLDivElement | null }): void {
   const last = store.items.value.at(-1);
   useLayoutEffect(() => {
     const area = list.current;
-    if (area && (follows.current || last?.kind === "user")) area.scrollTop = area.scrollHeight;
-  }, [marker, last]);
+    if (!area) return;
+    // A welcome is read from its beginning.
+    if (welcome && store.questions.value.length === 0) area.scrollTop = 0;
+    else if (follows.current || last?.kind === "user") area.scrollTop = area.scrollHeight;
+  }, [marker, last, welcome]);
 }
 
 export function Chat(): VNode {
   const list = useRef<HTMLDivElement>(null);
-  useFollow(list);
   const items = store.items.value;
   const welcome = items.every(({ kind }) => kind === "notice");
+  useFollow(list, welcome);
   const last = items.at(-1);
   const waiting = store.working.value && last?.kind !== "agent" && store.questions.value.length === 0;
   return (

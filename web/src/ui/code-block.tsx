@@ -5,8 +5,13 @@ import type { VNode } from "preact";
 import { readable } from "../lib/json-format.ts";
 import { Icon } from "./icons.tsx";
 
+/** Characters that are shown at first: laying out megabytes holds the whole page up. */
+const MAX_SHOWN = 60_000;
+
 export function CodeBlock({ text, label }: { text: string; label: string }): VNode {
   const copied = useSignal(false);
+  const all = useSignal(false);
+  const cut = !all.value && text.length > MAX_SHOWN;
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
@@ -29,8 +34,19 @@ export function CodeBlock({ text, label }: { text: string; label: string }): VNo
       </div>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scroll area has to be reachable by keyboard */}
       <pre tabIndex={0}>
-        <code>{text}</code>
+        <code>{cut ? `${text.slice(0, MAX_SHOWN)}…` : text}</code>
       </pre>
+      {cut ? (
+        <button
+          type="button"
+          class="small code-more"
+          onClick={() => {
+            all.value = true;
+          }}
+        >
+          Show all {text.length.toLocaleString("en")} characters
+        </button>
+      ) : null}
     </div>
   );
 }

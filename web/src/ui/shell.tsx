@@ -230,9 +230,18 @@ function useShortcuts(help: { value: boolean }): void {
   }, [app, help]);
 }
 
+/** A question is seen from another tab, too. */
+function useTitle(): void {
+  const asked = store.questions.value.length > 0;
+  useEffect(() => {
+    document.title = asked ? "❓ Sandport asks" : "Sandport";
+  }, [asked]);
+}
+
 export function Shell(): VNode {
   const help = useSignal(false);
   useShortcuts(help);
+  useTitle();
   const { value: panel } = store.panel;
   return (
     <div class="shell" data-view={store.view.value === "chat" ? "chat" : "panel"}>

@@ -88,7 +88,14 @@ export function agentStatus(countdown: number): Status {
       return { tone: "bad", short: "Agent failed", long: agent.problem.title };
     case "ready":
       return agent.takesTools
-        ? { tone: "good", short: agent.title, long: `${agent.title} is ready and has the tools of this page` }
+        ? {
+            tone: "good",
+            short: agent.title,
+            long:
+              store.sandbox.value.phase === "failed"
+                ? `${agent.title} is ready, without the sandbox's tools`
+                : `${agent.title} is ready and has the tools of this page`,
+          }
         : {
             tone: "warn",
             short: `${agent.title}, no tools`,

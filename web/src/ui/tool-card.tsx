@@ -1,5 +1,6 @@
 /** A tool call in the conversation: one line that opens to the arguments and the result. */
 
+import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { briefArguments } from "../lib/json-format.ts";
 import { duration } from "../lib/time.ts";
@@ -26,9 +27,16 @@ export function StatusMark({ status }: { status: ToolStatus }): VNode {
 }
 
 export function ToolCard({ item }: { item: ToolItem }): VNode {
+  // What nobody opened is not laid out: results may have megabytes.
+  const open = useSignal(false);
   const took = item.endedAt === undefined ? "" : duration(item.endedAt - item.startedAt);
   return (
-    <details class={`tool-card ${item.status}`}>
+    <details
+      class={`tool-card ${item.status}`}
+      onToggle={(event) => {
+        open.value = event.currentTarget.open;
+      }}
+    >
       <summary>
         <StatusMark status={item.status} />
         <span class="tool-title">{item.title}</span>
@@ -36,11 +44,13 @@ export function ToolCard({ item }: { item: ToolItem }): VNode {
         <span class="tool-time">{took || STATUS[item.status].label}</span>
         <Icon name="chevron" class="chevron" />
       </summary>
-      <div class="tool-body">
-        {item.input ? <DataBlocks text={item.input} label="arguments" /> : null}
-        {item.output ? <DataBlocks text={item.output} label="result" /> : null}
-        {!item.input && !item.output ? <p class="muted">The agent gave no details.</p> : null}
-      </div>
+      {open.value ? (
+        <div class="tool-body">
+          {item.input ? <DataBlocks text={item.input} label="arguments" /> : null}
+          {item.output ? <DataBlocks text={item.output} label="result" /> : null}
+          {!item.input && !item.output ? <p class="muted">The agent gave no details.</p> : null}
+        </div>
+      ) : null}
     </details>
   );
 }

@@ -211,7 +211,7 @@ export function ToolsPanel(): VNode {
           What the agent may call. Those of the sandbox see nothing of this page, your files or the network.
         </p>
       </header>
-      {sandbox.phase === "ready" ? null : <SandboxStatusLine />}
+      {sandbox.phase === "booting" ? <SandboxStatusLine /> : null}
       {sandbox.phase === "failed" ? (
         <ProblemCard problem={sandbox.problem}>
           <button type="button" onClick={() => void app.restartSandbox()}>
