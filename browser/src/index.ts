@@ -49,10 +49,11 @@ export type {
   ConnectionState,
   KeepConnectedOptions,
   KeptConnection,
+  ProbeTimes,
   ReconnectDecision,
   ReconnectTimes,
 } from "./reconnect.ts";
-export { keepConnected, RECONNECT_TIMES, ReconnectPolicy } from "./reconnect.ts";
+export { keepConnected, PROBE_METHOD, PROBE_TIMES, RECONNECT_TIMES, ReconnectPolicy } from "./reconnect.ts";
 export {
   type BootMode,
   type BootStage,

@@ -3,12 +3,14 @@
  * events around it.
  *
  * Invariants: there is never more than one channel or attempt at a time; close code 1008 is final; a connection
- * that opens and closes at once does not make the next wait shorter.
+ * that opens and closes at once does not make the next wait shorter; a silent connection is given up only after it
+ * left a question unanswered for the whole time that it had.
  */
 
 import {
   type ChannelClose,
   ChannelClosedError,
+  type ChannelListener,
   CLOSE_ABNORMAL,
   CLOSE_NORMAL,
   CLOSE_POLICY,
@@ -27,6 +29,27 @@ export interface ReconnectTimes {
 
 /** Half a second feels immediate, 15 s keeps a server that restarts from being flooded, 10 s outlives a crash at start. */
 export const RECONNECT_TIMES: ReconnectTimes = { first: 500, cap: 15_000, stable: 10_000 };
+
+/** When a silent connection is asked whether it lives, in milliseconds. */
+export interface ProbeTimes {
+  /** After so long without a text it is asked. */
+  readonly silence: number;
+  /** How long the answer may take. */
+  readonly answer: number;
+}
+
+/**
+ * The gateway pings each 20 s too, but a page cannot see that; so half a minute of silence is worth a question, which
+ * costs some hundred bytes. 10 s are long even on a bad mobile network.
+ */
+export const PROBE_TIMES: ProbeTimes = { silence: 30_000, answer: 10_000 };
+
+/** A request outside of ACP that Sandport's gateway answers itself; any other peer says that it does not know it. */
+export const PROBE_METHOD = "_sandport/ping";
+
+const PROBE_ID = "sandport-ping-";
+/** No longer text is looked at for being the answer to a probe. */
+const PROBE_ANSWER_LENGTH = 1000;
 
 /** What to do after a connection ended. */
 export type ReconnectDecision =
@@ -83,6 +106,12 @@ export interface KeepConnectedOptions {
    */
   isRefusal?(): Promise<boolean>;
   readonly times?: ReconnectTimes;
+  /**
+   * Asks a silent connection whether it lives, and again when the page becomes visible, is thawed or comes online:
+   * a network that went away leaves a socket open that carries nothing. Only for peers that answer each request,
+   * as JSON-RPC wants; without it a dead connection is noticed when the browser notices.
+   */
+  readonly probe?: ProbeTimes | undefined;
   /** Event sources, replaceable in tests: the window, and the document whose visibility counts. */
   readonly window?: Pick<EventTarget, "addEventListener" | "removeEventListener">;
   readonly document?: Pick<Document, "addEventListener" | "removeEventListener" | "visibilityState">;
@@ -96,30 +125,114 @@ export interface KeptConnection {
   stop(): void;
 }
 
-/** Passes a channel on and tells its owner when it ended. */
-function observed(channel: TextChannel, ended: (info: ChannelClose) => void): TextChannel {
-  return {
-    get open() {
-      return channel.open;
-    },
-    send: (text) => channel.send(text),
-    close: (code, reason) => channel.close(code, reason),
-    listen: (listener) =>
-      channel.listen({
-        text: (text) => listener.text(text),
-        close: (info) => {
-          listener.close(info);
-          ended(info);
-        },
-      }),
-  };
+/** Passes a channel on, tells its owner when it ended, and finds out whether a silent one still lives. */
+class Watched implements TextChannel {
+  readonly #channel: TextChannel;
+  readonly #ended: (info: ChannelClose) => void;
+  readonly #times: ProbeTimes | undefined;
+  #heardAt = Date.now();
+  #silence: ReturnType<typeof setTimeout> | undefined;
+  #deadline: ReturnType<typeof setTimeout> | undefined;
+  #asked = 0;
+  readonly #unanswered = new Set<string>();
+
+  constructor(channel: TextChannel, ended: (info: ChannelClose) => void, times: ProbeTimes | undefined) {
+    this.#channel = channel;
+    this.#ended = ended;
+    this.#times = times;
+  }
+
+  get open(): boolean {
+    return this.#channel.open;
+  }
+
+  get pending(): number | undefined {
+    return this.#channel.pending;
+  }
+
+  send(text: string): void {
+    this.#channel.send(text);
+  }
+
+  close(code?: number, reason?: string): void {
+    this.#channel.close(code, reason);
+  }
+
+  listen(listener: ChannelListener): void {
+    this.#listenForSilence();
+    this.#channel.listen({
+      text: (text) => {
+        this.#heardAt = Date.now();
+        clearTimeout(this.#deadline);
+        this.#deadline = undefined;
+        if (!this.#isAnswer(text)) listener.text(text);
+      },
+      close: (info) => {
+        clearTimeout(this.#silence);
+        clearTimeout(this.#deadline);
+        listener.close(info);
+        this.#ended(info);
+      },
+    });
+  }
+
+  /** Asks now. Whatever arrives within the time is an answer. */
+  probe(): void {
+    if (!this.#times || this.#deadline !== undefined || !this.open) return;
+    this.#asked += 1;
+    const id = `${PROBE_ID}${this.#asked}`;
+    this.#unanswered.add(id);
+    this.#await(this.#times.answer);
+    this.send(JSON.stringify({ jsonrpc: "2.0", id, method: PROBE_METHOD }));
+  }
+
+  #await(limit: number): void {
+    const { pending } = this;
+    const askedAt = Date.now();
+    this.#deadline = setTimeout(() => {
+      this.#deadline = undefined;
+      // A page that was frozen finds its timers due before the texts that came meanwhile.
+      const frozen = Date.now() - askedAt > 1.5 * limit;
+      // A large message still goes out in front of the question.
+      const moving = pending !== undefined && (this.pending ?? 0) < pending;
+      if (frozen || moving) this.#await(limit);
+      else this.close(CLOSE_ABNORMAL, `no sign of life within ${limit} ms`);
+    }, limit);
+  }
+
+  #listenForSilence(): void {
+    if (!this.#times) return;
+    const { silence } = this.#times;
+    this.#silence = setTimeout(
+      () => {
+        if (Date.now() - this.#heardAt >= silence) this.probe();
+        this.#listenForSilence();
+      },
+      // From the last text on, and a whole turn when that is long ago: then it has just been asked.
+      Math.max(this.#heardAt + silence - Date.now(), 0) || silence,
+    );
+  }
+
+  #isAnswer(text: string): boolean {
+    if (this.#unanswered.size === 0 || text.length > PROBE_ANSWER_LENGTH || !text.includes(PROBE_ID))
+      return false;
+    try {
+      const message: unknown = JSON.parse(text);
+      if (typeof message !== "object" || message === null || "method" in message || !("id" in message))
+        return false;
+      return typeof message.id === "string" && this.#unanswered.delete(message.id);
+    } catch {
+      return false;
+    }
+  }
 }
 
 /**
  * Connects, and connects again after each loss, until refused (1008), closed (1000) or stopped.
  *
  * A wait ends early when the page becomes visible, is shown again from the back-forward cache, or comes online:
- * phones cut the sockets of hidden tabs, and the person who comes back should not have to wait.
+ * phones cut the sockets of hidden tabs, and the person who comes back should not have to wait. A connection that
+ * seems to be open is asked at the same moments whether it lives, if `probe` says so.
  */
 export function keepConnected(options: KeepConnectedOptions): KeptConnection {
   const policy = new ReconnectPolicy(options.times);
@@ -128,7 +241,7 @@ export function keepConnected(options: KeepConnectedOptions): KeptConnection {
   let timer: ReturnType<typeof setTimeout> | undefined;
   let attempt = 0;
   let abort = new AbortController();
-  let current: TextChannel | undefined;
+  let current: Watched | undefined;
   let stopped = false;
 
   const enter = (next: ConnectionState) => {
@@ -173,18 +286,20 @@ export function keepConnected(options: KeepConnectedOptions): KeptConnection {
     }
     policy.opened(Date.now());
     attempt = 0;
-    current = observed(channel, ended);
+    current = new Watched(channel, ended, options.probe);
     enter({ kind: "open" });
     options.onChannel(current);
   };
 
   const hurry = () => {
     if (state === "waiting") void start();
+    else if (state === "open") current?.probe();
   };
   const onVisible = () => {
     if (doc.visibilityState === "visible") hurry();
   };
   doc.addEventListener("visibilitychange", onVisible);
+  doc.addEventListener("resume", hurry); // thawed
   win.addEventListener("pageshow", hurry);
   win.addEventListener("online", hurry);
   void start();
@@ -199,6 +314,7 @@ export function keepConnected(options: KeepConnectedOptions): KeptConnection {
       clearTimeout(timer);
       abort.abort();
       doc.removeEventListener("visibilitychange", onVisible);
+      doc.removeEventListener("resume", hurry);
       win.removeEventListener("pageshow", hurry);
       win.removeEventListener("online", hurry);
       current?.close();
