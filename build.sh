@@ -111,6 +111,10 @@ setup_engines() {
   [ ${#missing[@]} = 0 ] || apt "${missing[@]}"
 }
 
+setup_nginx() {
+  [ -x /usr/sbin/nginx ] || command -v nginx >/dev/null || apt nginx-light
+}
+
 # -- commands -------------------------------------------------------------------------------------------------
 
 build() {
@@ -197,6 +201,7 @@ run_tests() {
   setup_node
   setup_chromium
   setup_engines
+  setup_nginx
   setup_hosts
   mkdir -p .cache
   : >"$RESULTS"
