@@ -6,7 +6,7 @@ from sandport.host.ask import ask
 from sandport.host.call import TIME_LIMIT, CallInfo, current_call
 from sandport.host.host import DEFAULT_TIME_LIMIT, ToolHost
 from sandport.host.limits import HostLimits
-from sandport.host.mounted import guard_tools
+from sandport.host.mounted import guard_tools, named_failure
 
 __all__ = [
     "DEFAULT_TIME_LIMIT",
@@ -17,4 +17,5 @@ __all__ = [
     "ask",
     "current_call",
     "guard_tools",
+    "named_failure",
 ]

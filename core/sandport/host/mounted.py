@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fastmcp import FastMCP
     from mcp.server.lowlevel import Server
 
-__all__ = ["LIST_KINDS", "ListKind", "MountedServer", "guard_tools"]
+__all__ = ["LIST_KINDS", "ListKind", "MountedServer", "guard_tools", "named_failure"]
 
 logger = logging.getLogger(__name__)
 
@@ -371,6 +371,22 @@ def _subscription_bus(low: Server[Any]) -> SubscriptionBus:
 _SERVING: Final[ContextVar[MountedServer | None]] = ContextVar("sandport_serving", default=None)
 
 
+def named_failure(tool: str, error: Exception) -> str | None:
+    """FastMCP's text of what a tool raised, with the type's name: `'b'` alone is no message for a `KeyError`.
+
+    `None` where the text is the tool's own, or the call none of a host's.
+    """
+    from fastmcp.exceptions import FastMCPError
+
+    cause = error.__cause__
+    plain = f"Error calling tool {tool!r}"
+    if _SERVING.get() is None or cause is None or isinstance(cause, (FastMCPError, MCPError)):
+        return None
+    if str(error) != f"{plain}: {cause}":
+        return None
+    return redact(f"{plain}: {type(cause).__name__}: {cause}")
+
+
 def guard_tools(server: Any) -> None:
     """Put this module's rules inside a FastMCP server, for what cannot be done around it; once, however often mounted.
 
@@ -378,7 +394,7 @@ def guard_tools(server: Any) -> None:
     calls in the stead of a mounted one needs it too.
     """
     from fastmcp import FastMCP
-    from fastmcp.exceptions import FastMCPError, ToolError
+    from fastmcp.exceptions import ToolError
     from fastmcp.server.middleware import Middleware
 
     class Guard(Middleware):
@@ -393,14 +409,9 @@ def guard_tools(server: Any) -> None:
             try:
                 return await call_next(context)
             except ToolError as error:
-                # Name the type of what a tool raised: `'b'` alone is no message for a `KeyError`.
-                cause = error.__cause__
-                plain = f"Error calling tool {context.message.name!r}"
-                if _SERVING.get() is None or cause is None or isinstance(cause, (FastMCPError, MCPError)):
+                if (text := named_failure(context.message.name, error)) is None:
                     raise
-                if str(error) != f"{plain}: {cause}":
-                    raise
-                raise ToolError(redact(f"{plain}: {type(cause).__name__}: {cause}")) from cause
+                raise ToolError(text) from error.__cause__
 
     if isinstance(server, FastMCP) and not any(getattr(item, "sandport", False) for item in server.middleware):
         # Innermost, so that the server's own middleware sees the final text.
