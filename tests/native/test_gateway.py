@@ -441,10 +441,11 @@ class TestLifetime:
                 assert not alive(bystander)
         await gone(bystander)
 
-    async def test_shutdown_closes_with_1001_and_ends_every_agent(self) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+    async def test_shutdown_closes_with_1001_and_ends_every_agent(self, number: signal.Signals) -> None:
         async with run_gateway() as gateway, gateway.socket() as one, gateway.socket() as two:
             pids = [(await socket.request("pid"))["result"]["pid"] for socket in (one, two)]
-            gateway.process.send_signal(signal.SIGTERM)
+            gateway.process.send_signal(number)
             for socket in (one, two):
                 with pytest.raises(ConnectionClosed) as info:
                     await socket.receive()
