@@ -24,8 +24,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from inspect import iscoroutine
 from typing import Any, Final
 
-from sandport.codec import has_surrogate
-
 __all__ = ["gather", "install", "prepare_environment"]
 
 LOOKUPS: Final = ("fastmcp.server.providers.aggregate", "fastmcp.server.providers.base")
@@ -139,8 +137,11 @@ def _plain(value: Any, depth: int = 4) -> Any:
     """A copy of a value that JSON gives back as it is."""
     kind = type(value)
     if kind is str:
-        if has_surrogate(value):
-            raise _NotPlainError
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise _NotPlainError from None
         return value
     if kind is bool or value is None or (kind is int and -_MAX_INT <= value < _MAX_INT):
         return value
