@@ -38,8 +38,10 @@ export interface ChannelListener {
 export interface TextChannel {
   /** True until `close` was called here or the other end is known to be gone. */
   readonly open: boolean;
-  /** Bytes that were sent and have not left yet, where that is known. */
+  /** Bytes, or characters, that were sent and have not left yet, where that is known. */
   readonly pending?: number | undefined;
+  /** Texts likewise. */
+  readonly pendingTexts?: number | undefined;
   /**
    * Sends one message. It is not awaited: the channel keeps the order.
    * @throws {ChannelClosedError} when the channel has ended, so that no caller waits for an answer in vain.

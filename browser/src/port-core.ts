@@ -46,7 +46,7 @@ export interface Delivery {
  * `too-fast` over a limit; `not-open` an answer nobody waits for; `not-allowed` a method that a sandbox may not send;
  * `unknown-connection` a connection or request that is not live with it; `bad-id` a request id without its prefix;
  * `duplicate-id` an id still open. `unknown-sandbox`: the sandbox is gone. `overflow`: a notification for a sandbox
- * that holds too much already.
+ * that holds too much already; anything but an answer for an agent that does not read.
  */
 export type DropReason =
   | "malformed"
@@ -72,6 +72,10 @@ export interface PortLimits {
   readonly messagesPerSecond: number;
   /** Messages a sandbox may send at once before the rate counts. */
   readonly burst: number;
+  /** Messages that wait for a sandbox which does not read: twice what may be open with it. */
+  readonly maxQueued: number;
+  /** Characters that wait so, or for an agent that does not read: two messages of the greatest size. */
+  readonly maxQueuedChars: number;
 }
 
 /** The limits in force when none are given. */
@@ -81,6 +85,8 @@ export const PORT_LIMITS: PortLimits = {
   maxOpenRequests: 1024,
   messagesPerSecond: 2000,
   burst: 4000,
+  maxQueued: 2048,
+  maxQueuedChars: 128 * 1024 * 1024,
 };
 
 /** A connection the agent believes is open: what a restarted sandbox needs to take it up again. */
@@ -523,6 +529,54 @@ export class PortCore {
     if (id === null || refused === "duplicate-id") return [];
     const error = new PeerError(INVALID_REQUEST, `The port refused the request: ${refused}`);
     return [{ to: `sandbox:${sandbox}`, text: errorText(id, error) }];
+  }
+
+  // -- ends that do not read --------------------------------------------------------------------------------
+
+  /**
+   * A text handed out for a sandbox has no place in its queue: its request is answered, by the limit's name.
+   *
+   * @param sandbox the key of the sandbox that does not read.
+   * @param text as it was handed out.
+   * @param limit the name of the limit that was met.
+   * @param value what it is.
+   */
+  overflow(sandbox: string, text: string, limit: string, value: number): Delivery[] {
+    const message = decode(text, Number.POSITIVE_INFINITY);
+    const id = Object.hasOwn(message, "method")
+      ? idText(member(message, "id"), () => memberText(text, "id"))
+      : null;
+    const request = id === null ? undefined : this.#requests.get(id);
+    if (request?.sandbox !== sandbox) return this.#drop("overflow");
+    this.#finish(request);
+    return [{ to: "channel", text: errorText(request.id, limitError(request.dialect, limit, value)) }];
+  }
+
+  /**
+   * A text came out of a sandbox while too much waits for an agent that does not read, and nobody can be made to wait:
+   * in place of an answer a small error goes out, by the limit's name; anything else is dropped. Python's port has no
+   * such case, for there the sandbox waits.
+   */
+  overflowFrom(sandbox: string, text: string, limit: string, value: number): Delivery[] {
+    const state = this.#sandboxes.get(sandbox);
+    if (this.#closed || !state || state.suspended) return this.#drop("unknown-sandbox");
+    let message: JsonObject;
+    try {
+      message = decode(text, Number.POSITIVE_INFINITY);
+    } catch {
+      return this.#drop("malformed");
+    }
+    const id = idText(member(message, "id"), () => memberText(text, "id"));
+    if (Object.hasOwn(message, "method")) {
+      this.#drop("overflow");
+      if (id === null || this.#reverse.has(String(message["id"]))) return [];
+      const error = new PeerError(INVALID_REQUEST, "The port refused the request: overflow", { limit });
+      return [{ to: `sandbox:${sandbox}`, text: errorText(id, error) }];
+    }
+    const request = id === null ? undefined : this.#requests.get(id);
+    if (request?.sandbox !== sandbox) return this.#drop("not-open");
+    this.#finish(request);
+    return [{ to: "channel", text: errorText(request.id, limitError(request.dialect, limit, value)) }];
   }
 
   #answerFrom(sandbox: string, text: string, message: JsonObject): Delivery[] {

@@ -2,7 +2,9 @@
  * The port over real channels: it moves texts between the agent's channel, the ACP client's lane and the sandboxes.
  *
  * Invariant: every rule is `PortCore`'s; here is only the moving. When the channel ends, the lanes of all sandboxes
- * learn it and the acp lane closes, so that nothing waits for an answer that cannot come.
+ * learn it and the acp lane closes, so that nothing waits for an answer that cannot come. An end that does not read makes
+ * no memory grow without bound: what a sandbox is asked beyond its queue is refused in its stead, and while too much
+ * waits for the agent, so is what a sandbox answers.
  */
 
 import {
@@ -141,8 +143,11 @@ export class Port {
       text: (text, utf8) => {
         // A lane that was replaced may still hold texts of the dead sandbox.
         if (this.#lanes.get(sandbox) !== lane) return;
+        const limit = this.#limitMet(this.#channel, text);
         this.#feed(`sandbox:${sandbox}`, text, utf8, () =>
-          this.#core.fromSandbox(sandbox, text, performance.now() / 1000),
+          limit
+            ? this.#core.overflowFrom(sandbox, text, ...limit)
+            : this.#core.fromSandbox(sandbox, text, performance.now() / 1000),
         );
       },
       close: () => {
@@ -155,6 +160,14 @@ export class Port {
     const before = this.#droppedTotal();
     this.#deliver(from, step(), utf8 && { text, utf8 });
     if (this.#droppedTotal() !== before) this.#options.onDropped?.();
+  }
+
+  /** The limit that a text would go beyond, by its name and value, with what waits on a lane or channel already. */
+  #limitMet({ pending = 0, pendingTexts = 0 }: TextChannel, text: string): [string, number] | undefined {
+    const { maxQueued, maxQueuedChars } = this.#core.limits;
+    if (pendingTexts >= maxQueued) return ["max_queued", maxQueued];
+    const over = pending > 0 && pending + text.length > maxQueuedChars;
+    return over ? ["max_queued_chars", maxQueuedChars] : undefined;
   }
 
   #droppedTotal(): number {
@@ -170,12 +183,14 @@ export class Port {
     known?: { readonly text: string; readonly utf8: Utf8 },
   ): void {
     for (const { to, text } of out) {
+      const sandbox = to === "channel" || to === "acp" ? undefined : to.slice("sandbox:".length);
       const lane =
-        to === "channel"
-          ? this.#channel
-          : to === "acp"
-            ? this.#acpLane
-            : this.#lanes.get(to.slice("sandbox:".length));
+        to === "channel" ? this.#channel : to === "acp" ? this.#acpLane : this.#lanes.get(sandbox ?? "");
+      const limit = sandbox !== undefined && lane ? this.#limitMet(lane, text) : undefined;
+      if (sandbox !== undefined && limit) {
+        this.#deliver("port", this.#core.overflow(sandbox, text, ...limit));
+        continue;
+      }
       if (from !== "acp" && to !== "acp") this.#options.onTraffic?.({ from, to, text });
       try {
         if (known?.text === text) lane?.send(text, known.utf8);

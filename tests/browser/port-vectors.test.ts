@@ -22,6 +22,9 @@ interface Step {
   resume?: string;
   detach?: string;
   close?: boolean;
+  /** A sandbox whose queue has no place for the text. */
+  overflow?: string;
+  limit?: string;
   prefix?: string;
   server?: string;
   reason?: string;
@@ -77,8 +80,11 @@ function play(core: PortCore, step: Step): { sent: string; out: readonly { to: s
   else if (step.resume !== undefined) return { sent: "", out: core.resume(step.resume, prefix) };
   else if (step.detach !== undefined) return { sent: "", out: core.detach(step.detach, reason) };
   else if (step.close) return { sent: "", out: core.close() };
-  else if (step.from !== undefined) {
+  else if (step.from !== undefined || step.overflow !== undefined) {
     const sent = step.text ?? unmark(step.message);
+    if (step.overflow !== undefined)
+      return { sent, out: core.overflow(step.overflow, sent, step.limit ?? "", 10) };
+    if (step.from === undefined) return { sent, out: [] };
     if (step.from === "channel") return { sent, out: core.fromChannel(sent) };
     if (step.from === "acp") return { sent, out: core.fromAcp(sent) };
     return { sent, out: core.fromSandbox(step.from.replace("sandbox:", ""), sent, step.now ?? 0) };

@@ -1,6 +1,6 @@
 /** The port over channels: it moves texts, ends with its channel, and keeps a replaced sandbox out. */
 
-import { memoryChannelPair, Port, type TextChannel, type Traffic, type Utf8 } from "sandport";
+import { BaseChannel, memoryChannelPair, Port, type TextChannel, type Traffic, type Utf8 } from "sandport";
 import { describe, expect, it, vi } from "vitest";
 
 /** Reads a channel; `next` waits for the next text. */
@@ -31,6 +31,33 @@ function reader(channel: TextChannel) {
     bytes,
     closed: () => closed,
   };
+}
+
+/** A channel whose other end reads when it is told to. */
+class SlowLane extends BaseChannel {
+  texts: string[] = [];
+
+  get pending(): number {
+    return this.texts.reduce((sum, text) => sum + text.length, 0);
+  }
+
+  get pendingTexts(): number {
+    return this.texts.length;
+  }
+
+  arrives(text: string): void {
+    this.deliver(text);
+  }
+
+  read(): void {
+    this.texts = [];
+  }
+
+  protected override transmit(text: string): void {
+    this.texts.push(text);
+  }
+
+  protected override shut(): void {}
 }
 
 function setUp() {
@@ -90,6 +117,90 @@ describe("Port", () => {
     sandbox.send(bad, utf8(bad));
     expect(JSON.parse(await it.fromPort.next())).toMatchObject({ id: 7, error: { data: null } });
     expect(it.fromPort.bytes.at(-1)).toBeUndefined();
+  });
+
+  it.each([
+    ["texts", { maxQueued: 3 }, "max_queued"],
+    ["characters", { maxQueuedChars: 3 * call.length }, "max_queued_chars"],
+  ])(
+    "refuses by name what a sandbox that does not read has no place for, in %s",
+    async (_, limits, limit) => {
+      const [near, agent] = memoryChannelPair();
+      const fromPort = reader(agent);
+      const port = new Port(near, { limits });
+      const lanes = [new SlowLane(), new SlowLane()] as const;
+      for (const [n, lane] of lanes.entries()) {
+        port.attach(`s${n}`, lane, `sp${n}.`);
+        port.declare(`s${n}`, `S${n}`);
+      }
+      const ask = (server: string, id: number) =>
+        agent.send(
+          `{"jsonrpc":"2.0","id":${id},"method":"mcp/message","params":{"serverId":"${server}","requestId":"r${id}","method":"x"}}`,
+        );
+      let id = 0;
+      for (; id < 20; id += 1) ask("S0", id);
+      const refused = JSON.parse(await fromPort.next());
+      expect(refused.error.data).toEqual({ limit });
+      const kept = lanes[0].texts.length;
+      expect(kept).toBeLessThanOrEqual(3);
+      expect(refused.id).toBe(kept);
+      for (let n = kept + 1; n < 20; n += 1) expect(JSON.parse(await fromPort.next()).id).toBe(n);
+      expect(port.stats.open).toBe(kept);
+      // A notification has no place either; the other sandbox and, once it reads, this one go on.
+      const cancel = {
+        jsonrpc: "2.0",
+        method: "$/cancel_request",
+        params: { requestId: 0, why: "x".repeat(300) },
+      };
+      agent.send(JSON.stringify(cancel));
+      ask("S1", 100);
+      await vi.waitFor(() => expect(lanes[1].texts).toHaveLength(1));
+      expect(port.stats.dropped).toEqual({ overflow: 1 });
+      lanes[0].read();
+      ask("S0", 200);
+      await vi.waitFor(() => expect(lanes[0].texts).toHaveLength(1));
+    },
+  );
+
+  it("lets nothing large pile up for an agent that does not read, and answers by the limit's name", async () => {
+    const agent = new SlowLane();
+    const onDropped = vi.fn();
+    const port = new Port(agent, { limits: { maxQueuedChars: 500 }, onDropped });
+    const [lane, sandbox] = memoryChannelPair();
+    port.attach("a", lane, "sp0.");
+    port.declare("a", "S");
+    const inSandbox = reader(sandbox);
+    agent.arrives(connect);
+    await inSandbox.next();
+    sandbox.send(connected);
+    await vi.waitFor(() => expect(agent.texts).toEqual([connected]));
+    for (const id of [7, 8, 9]) {
+      agent.arrives(call.replace('"id":7', `"id":${id}`));
+      await inSandbox.next();
+    }
+    sandbox.send(`{"jsonrpc":"2.0","id":7,"result":{"text":"${"x".repeat(600)}"}}`);
+    await vi.waitFor(() => expect(agent.texts).toHaveLength(2));
+    expect(JSON.parse(agent.texts[1] ?? "")).toMatchObject({
+      id: 7,
+      error: { code: -32603, data: { limit: "max_queued_chars" } },
+    });
+    sandbox.send(
+      `{"jsonrpc":"2.0","method":"mcp/message","params":{"connectionId":"c","method":"n","x":"${"x".repeat(600)}"}}`,
+    );
+    await vi.waitFor(() => expect(port.stats.dropped).toEqual({ overflow: 1 }));
+    expect(onDropped).toHaveBeenCalledTimes(1);
+    sandbox.send(
+      `{"jsonrpc":"2.0","id":"sp0.1","method":"mcp/message","params":{"connectionId":"c","x":"${"x".repeat(600)}"}}`,
+    );
+    expect(JSON.parse(await inSandbox.next())).toMatchObject({
+      id: "sp0.1",
+      error: { data: { limit: "max_queued_chars" } },
+    });
+    agent.read();
+    const large = `{"jsonrpc":"2.0","id":8,"result":{"text":"${"x".repeat(600)}"}}`;
+    sandbox.send(large);
+    await vi.waitFor(() => expect(agent.texts).toEqual([large]));
+    expect(port.stats.open).toBe(1);
   });
 
   it("carries both lanes and shows only the mcp lane to a log", async () => {

@@ -38,6 +38,8 @@ def run_step(port: PortCore, step: dict[str, Any]) -> tuple[str, list[Delivery]]
         return "", port.close()
     else:
         text = step["text"] if "text" in step else json.dumps(step["message"], separators=(",", ":"))
+        if "overflow" in step:
+            return text, port.overflow(step["overflow"], text, step["limit"], 10)
         source = step["from"]
         if source == "channel":
             return text, port.from_channel(text)

@@ -106,6 +106,8 @@ export type WorkerEvent =
       readonly text: string;
     }
   | { readonly event: "tools" }
+  /** It took so many more texts of the lane from the port. */
+  | { readonly event: "taken"; readonly texts: number }
   | { readonly event: "fatal"; readonly message: string };
 
 /** An answer to a control request. */
@@ -215,6 +217,8 @@ export function readEvent(data: unknown): WorkerEvent | undefined {
     }
     case "tools":
       return { event: "tools" };
+    case "taken":
+      return { event: "taken", texts: count(claim["texts"]) };
     case "fatal":
       return { event: "fatal", message: short(claim["message"]) };
     default:

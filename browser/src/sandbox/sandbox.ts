@@ -23,6 +23,7 @@ import {
   type SandboxTool,
   type WorkerEvent,
 } from "./protocol.ts";
+import { Unread } from "./unread.ts";
 
 /** Seconds a tool may run, when `timeLimit` does not say otherwise. */
 export const DEFAULT_TIME_LIMIT = 30;
@@ -127,6 +128,7 @@ export class Sandbox {
   /** Until then a death is held against the image. */
   #imageTrustedFrom = 0;
   #lane: SandboxLane | undefined;
+  #unread = new Unread();
   #joined: Joined | undefined;
   #generation = 0;
   #boots = 0;
@@ -191,6 +193,7 @@ export class Sandbox {
     const { instance } = await this.#life;
     this.#closeLane({ code: 1000, reason: "another lane was opened" });
     const lane = new SandboxLane(
+      this.#unread,
       (text, utf8) => (utf8 ? instance.send(utf8.buffer, [utf8.buffer]) : instance.send(text)),
       () => {
         if (this.#lane === lane) this.#lane = undefined;
@@ -437,6 +440,7 @@ export class Sandbox {
       if (wantsImage && assets.imageProblem !== undefined) this.#withoutImage(assets.imageProblem);
       const instance = await launching;
       this.#instance = instance;
+      this.#unread = new Unread();
       const limit = image ? IMAGE_TIMEOUT : COLD_TIMEOUT;
       timer = setTimeout(() => ended?.(new Error(`no sign of readiness within ${limit / 1000} s`)), limit);
       const claimed = await Promise.race([booted, died]);
@@ -588,6 +592,9 @@ export class Sandbox {
       case "tools":
         this.#emitter.emit("tools", {});
         break;
+      case "taken":
+        this.#unread.taken(event.texts);
+        break;
       case "failed":
       case "fatal":
         if (this.#state === "ready") this.#gone(instance, event.message || "Python can do nothing any more");
@@ -687,13 +694,23 @@ export class Sandbox {
 
 /** The page's end of a lane. */
 class SandboxLane extends BaseChannel {
+  readonly #unread: Unread;
   readonly #send: (text: string, utf8?: Utf8) => void;
   readonly #closed: () => void;
 
-  constructor(send: (text: string, utf8?: Utf8) => void, closed: () => void) {
+  constructor(unread: Unread, send: (text: string, utf8?: Utf8) => void, closed: () => void) {
     super();
+    this.#unread = unread;
     this.#send = send;
     this.#closed = closed;
+  }
+
+  get pending(): number {
+    return this.#unread.chars;
+  }
+
+  get pendingTexts(): number {
+    return this.#unread.texts;
   }
 
   arrived(text: string): void {
@@ -706,6 +723,7 @@ class SandboxLane extends BaseChannel {
   }
 
   protected override transmit(text: string, utf8?: Utf8): void {
+    this.#unread.sent(text.length);
     this.#send(text, utf8);
   }
 

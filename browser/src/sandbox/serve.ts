@@ -8,6 +8,7 @@
 import type { PyodideAPI } from "pyodide";
 import { type BootOptions, bootPyodide, installDeadline } from "./boot.ts";
 import type { BootStage, Part, WorkerStart } from "./protocol.ts";
+import { Taken } from "./unread.ts";
 
 /** What `sandport_runtime.boot` offers; see browser/runtime. */
 interface RuntimeModule {
@@ -95,7 +96,8 @@ export async function serve(
       restored: image !== undefined,
       boot: { mode: image ? "snapshot" : "cold", ms },
     });
-    const deliver = (event: MessageEvent<unknown>): void => dispatch(event.data, control, port);
+    const taken = new Taken((texts) => port.postMessage({ event: "taken", texts }));
+    const deliver = (event: MessageEvent<unknown>): void => dispatch(event.data, control, port, taken);
     port.onmessage = deliver;
     for (const event of waiting) deliver(event);
   } catch (error) {
@@ -141,12 +143,14 @@ function startRuntime(
   return { receive, receive_utf8, control };
 }
 
-function dispatch(data: unknown, control: RuntimeControl, port: MessagePort): void {
+function dispatch(data: unknown, control: RuntimeControl, port: MessagePort, taken: Taken): void {
   if (typeof data === "string") {
+    taken.add(data.length);
     control.receive(data);
     return;
   }
   if (data instanceof ArrayBuffer) {
+    taken.add(data.byteLength);
     control.receive_utf8(data);
     return;
   }
