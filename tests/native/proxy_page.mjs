@@ -1,11 +1,14 @@
 /**
- * The page as a person has it open, behind a proxy: asks, waits for its gateway to go, goes on with another, asks again.
+ * The page as a person has it open, behind a proxy: asks, waits for its gateway to go, goes on with another, asks again;
+ * then finds out that this one is frozen, although its socket is open, and goes on when it is thawed.
  *
  *     node tests/native/proxy_page.mjs ADDRESS HOST
  *
- * HOST is a name that the browser shall look for on loopback. Prints `asked` when the gateway may go, and `resumed` last.
+ * HOST is a name that the browser shall look for on loopback. Prints `asked` when the first gateway may go,
+ * `resumed` when the second may freeze (and waits for a line on stdin), `lost` when it may thaw, and `alive` last.
  */
 
+import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { chromium } from "@playwright/test";
 import { ask, compare, expectedParts, open, PROMPT, ready } from "../check/kit.mjs";
@@ -36,8 +39,16 @@ try {
   if (questions !== 2) throw new Error(`two questions are shown as ${questions}`);
   if (sockets.length !== 2 || !sockets.every((url) => url.startsWith("wss:")))
     throw new Error(`not two sockets over TLS: ${sockets.join(", ")}`);
-  if (broken.length > 0) throw new Error(`the page threw: ${broken.join(" | ")}`);
   console.log("resumed");
+  await once(process.stdin, "data");
+  // As a browser does when a laptop wakes up. The page then asks, and has 10 s for an answer.
+  await page.evaluate(() => window.dispatchEvent(new Event("online")));
+  await page.locator("[data-testid=agent-chip].good").waitFor({ state: "detached" });
+  console.log("lost");
+  await ready(page);
+  if (broken.length > 0) throw new Error(`the page threw: ${broken.join(" | ")}`);
+  console.log("alive");
 } finally {
   await browser.close();
+  process.stdin.destroy();
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -227,7 +228,7 @@ class TestTwoGateways:
 @pytest.mark.timeout(400)
 async def test_a_page_moves_to_another_gateway_and_its_session_goes_on(tmp_path: Path) -> None:
     """All of it real: the page in Chromium over https and wss, nginx, two gateways, agentpool with its history."""
-    dist = ROOT / "dist"
+    dist = Path(os.environ.get("SANDPORT_DIST", ROOT / "dist"))
     if not (dist / "index.html").is_file():
         pytest.fail("the bundle is missing: ./build.sh build")
     async with site(tmp_path, dist=dist, agent=None, env=agentpool_env(tmp_path)) as site_:
@@ -235,17 +236,30 @@ async def test_a_page_moves_to_another_gateway_and_its_session_goes_on(tmp_path:
         command = ["node", str(script), f"{site_.origin}/#token={TOKEN}", NAME]
         async with await anyio.open_process(command, cwd=ROOT, stderr=None) as page:
             try:
+                assert page.stdin is not None
                 assert page.stdout is not None
                 output = BufferedByteReceiveStream(page.stdout)
-                said = [""]
-                while said[-1] != "asked":
-                    said.append((await output.receive_until(b"\n", 100_000)).decode())
+
+                async def said(word: str) -> None:
+                    while (await output.receive_until(b"\n", 100_000)).decode() != word:
+                        pass
+
+                await said("asked")
                 (leaving,) = [g for g in site_.gateways if any("started (pid" in line for line in g.log)]
+                (staying,) = [g for g in site_.gateways if g is not leaving]
                 leaving.process.send_signal(signal.SIGTERM)
-                while said[-1] != "resumed":
-                    said.append((await output.receive_until(b"\n", 100_000)).decode())
+                await said("resumed")
+                # An open socket that nobody answers any more.
+                staying.process.send_signal(signal.SIGSTOP)
+                await page.stdin.send(b"\n")
+                await said("lost")
+                staying.process.send_signal(signal.SIGCONT)
+                await said("alive")
                 assert await page.wait() == 0
             finally:
+                for gateway in site_.gateways:
+                    with contextlib.suppress(ProcessLookupError):
+                        gateway.process.send_signal(signal.SIGCONT)
                 if page.returncode is None:
                     page.terminate()
 
