@@ -21,7 +21,7 @@ from fastmcp import Context, FastMCP
 from mcp.server.mcpserver import MCPServer
 
 from sandport import HostLimits, LimitExceeded, LocalError, MemoryChannel, MountError, ToolHost, current_call
-from sandport.host import TIME_LIMIT
+from sandport.host import TIME_LIMIT, mounted
 from sandport.host.redact import redact
 
 from .kit import CONNECT, INITIALIZE, META, NAMES, STATELESS, Gate, RawAgent, make_server, serving, text_of
@@ -578,6 +578,57 @@ async def test_time_limits_by_tool_and_of_the_tool_itself() -> None:
                 await agent.call("S", name)
     assert seen == {"one": 3, "two": 7, "three": None}
     assert TIME_LIMIT.get() is None
+
+
+async def test_a_tools_own_limit_is_remembered_until_its_list_changed_or_it_is_old(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = FastMCP("t")
+    seen: list[float | None] = []
+    looked_up: list[str] = []
+
+    def offer(timeout: float | None) -> None:
+        if seen:
+            server.local_provider.remove_tool("tool")
+
+        @server.tool(name="tool", timeout=timeout)
+        async def tool() -> None:
+            seen.append(TIME_LIMIT.get())
+
+    offer(7.0)
+    find = server.get_tool
+
+    async def get_tool(name: str, version: Any = None) -> Any:
+        looked_up.append(name)
+        return await find(name, version)
+
+    async with ToolHost(time_limit=3) as host:
+        host.mount(server)
+        host.declare("t", "S")
+        async with serving(host) as channel:
+            agent = RawAgent(channel, "stateless")
+            monkeypatch.setattr(mounted, "OWN_LIMIT_AGE", 1000.0)
+            await agent.call("S", "tool")
+            monkeypatch.setattr(server, "get_tool", get_tool)
+            await agent.call("S", "tool")
+            # FastMCP's own look-up of the call, and none of the host's.
+            assert looked_up == ["tool"]
+            offer(8.0)
+            await agent.call("S", "tool")
+            assert seen == [7, 7, 7]
+            await host.list_changed("t")
+            await agent.call("S", "tool")
+            assert seen[3:] == [8]
+            offer(None)
+            monkeypatch.setattr(mounted, "OWN_LIMIT_AGE", -1000.0)
+            await host.list_changed("t")
+            await agent.call("S", "tool")
+            offer(9.0)
+            await agent.call("S", "tool")
+            assert seen[4:] == [3, 9]
+            for number in range(20):
+                await agent.call("S", f"unknown {number}")
+            assert list(host.servers["t"]._own_limits) == ["tool"]
 
 
 @connect_family

@@ -478,3 +478,69 @@ def test_running_within_a_handle_does_nothing() -> None:
 
     sandbox.run(nested())
     assert seen == ["first", "later"]
+
+
+def test_a_step_of_javascripts_runs_and_then_what_it_made_ready_without_another_turn() -> None:
+    sandbox = Sandbox()
+    seen: list[str] = []
+
+    def step(name: str) -> None:
+        sandbox.loop.call_soon(seen.append, f"{name} made this")
+        sandbox.loop.call_soon(sandbox.loop.call_soon, seen.append, f"{name} made that")
+        seen.append(name)
+
+    sandbox.loop.run_after(step, "step")
+    asyncio._set_running_loop(None)
+    assert seen == ["step", "step made this", "step made that"]
+    assert sandbox.pump.queue == []
+
+
+@pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt])
+def test_a_step_that_raises_loses_no_handle(kind: type[BaseException]) -> None:
+    sandbox = Sandbox()
+    seen: list[str] = []
+
+    def step() -> None:
+        sandbox.loop.call_soon(seen.append, "made before")
+        raise kind("step")
+
+    with pytest.raises(kind, match="step"):
+        sandbox.loop.run_after(step)
+    asyncio._set_running_loop(None)
+    assert seen == ["made before"]
+    # The loop goes on: what comes is scheduled again.
+    sandbox.loop.call_soon(seen.append, "later")
+    sandbox.pump.until(lambda: "later" in seen)
+
+
+def test_a_step_within_a_handle_only_runs() -> None:
+    sandbox = Sandbox()
+    seen: list[str] = []
+
+    async def nested() -> None:
+        sandbox.loop.run_after(sandbox.loop.call_soon, seen.append, "later")
+        seen.append("first")
+        await asyncio.sleep(0)
+
+    sandbox.run(nested())
+    assert seen == ["first", "later"]
+
+
+def test_a_step_makes_a_waiting_task_and_timers_go_on() -> None:
+    sandbox = Sandbox()
+    seen: list[str] = []
+
+    async def waits(arrived: asyncio.Event) -> None:
+        await arrived.wait()
+        seen.append("woken")
+        await asyncio.sleep(0.001)
+        seen.append("slept")
+
+    arrived = asyncio.Event()
+    task = sandbox.loop.create_task(waits(arrived))
+    sandbox.loop.run_ready()
+    sandbox.loop.run_after(arrived.set)
+    assert seen == ["woken"]
+    sandbox.pump.until(task.done)
+    asyncio._set_running_loop(None)
+    assert seen == ["woken", "slept"]
