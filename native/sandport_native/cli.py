@@ -245,16 +245,25 @@ def doctor(config: Path | None, dist: Path | None, tls_cert: Path | None, tls_ke
         raise SystemExit(1)
 
 
-@main.command(context_settings={"ignore_unknown_options": True})
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def bridge(command: tuple[str, ...]) -> None:
+@main.command(context_settings={"allow_interspersed_args": False})
+@click.argument("command", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--verbose", "-v", is_flag=True, help="Log more.")
+def bridge(command: tuple[str, ...], verbose: bool) -> None:
     """Give an ACP agent on stdio the page tools of its client, when it has no MCP-over-ACP of its own.
 
     \b
     sandport bridge -- fast-agent acp --model passthrough
 
-    The agent's client sees the capability `acp`; the agent sees ordinary MCP servers on loopback (or over stdio when
-    it knows no HTTP). An agent that has MCP-over-ACP is passed through untouched. `sandport serve` does this by itself.
+    Start it where you would start the agent: ACP on stdin and stdout, logs and the agent's own words on stderr. The
+    client sees the capability `acp`; the agent sees ordinary MCP servers on loopback (or on stdio when it knows no
+    HTTP). An agent that has MCP-over-ACP is passed through untouched. `sandport serve` does this by itself.
+
+    \b
+    Exit status: 0    the client left (end of stdin)
+                 N    the agent ended by itself, with its status (128 + the number of a signal)
+                 1    the agent ended before it had answered `initialize`
+                 2    wrong usage
+                 127  the command cannot be started
     """
     import anyio
 
@@ -264,11 +273,12 @@ def bridge(command: tuple[str, ...]) -> None:
     from sandport_native.stdio import StdoutStream
 
     stdout = StdoutStream()
-    configure()
+    configure(level=logging.DEBUG if verbose else logging.INFO)
     try:
         status = anyio.run(run, AgentSpec(Path(command[0]).name, command), stdout)
     except AgentStartError as exc:
-        raise click.ClickException(str(exc)) from exc
+        click.echo(f"Error: {exc}", err=True)
+        status = 127
     raise SystemExit(status)
 
 

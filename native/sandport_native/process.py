@@ -153,6 +153,11 @@ class AgentProcess:
         if last is not None:
             yield last
 
+    @property
+    def status(self) -> int | None:
+        """Its exit status; minus the number of the signal that ended it; None while it runs."""
+        return self._process.returncode
+
     async def exit_text(self) -> str:
         """Why it ended, in one line for a person: exit status or signal, and its last words on stderr."""
         with anyio.move_on_after(EXIT_WAIT):
@@ -252,8 +257,8 @@ def _widen(pipe: IO[bytes] | None) -> None:
     """Let a pipe hold a large message, where the system can: it then passes in one go, not in turns of 64 KiB."""
     command = getattr(fcntl, "F_SETPIPE_SZ", None)
     if pipe is not None and command is not None:
-        # Refused where a user's pipes hold much already.
-        with contextlib.suppress(OSError):
+        # Refused where a user's pipes hold much already, and closed where the process has ended at once.
+        with contextlib.suppress(OSError, ValueError):
             fcntl.fcntl(pipe.fileno(), command, PIPE_BYTES)
 
 
