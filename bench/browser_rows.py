@@ -66,6 +66,10 @@ def start(quick: bool, engine: str = "chromium") -> list[Row]:
     ]
 
 
+def median(times: list[float]) -> float:
+    return statistics.median(times)
+
+
 def medians(records: list[Json]) -> Json:
     names = records[-1].keys()
     return {name: round(statistics.median(record.get(name, 0) for record in records)) for name in names}
@@ -95,7 +99,7 @@ def call(quick: bool, engine: str = "chromium") -> list[Row]:
         order = {"tool": "echo", "arguments": {"text": "hello"}}
 
         def side(name: str, rounds: int = 25) -> float:
-            return statistics.median(agent.ask(path=name, rounds=rounds, **order)["times"]) * 1e3
+            return median(agent.ask(path=name, rounds=rounds, **order)["times"]) * 1e3
 
         for name in ("ours", "peer"):
             side(name, 600)
@@ -112,7 +116,7 @@ def burst(quick: bool) -> list[Row]:
         order = {"tool": "echo", "arguments": {"text": "hello"}, "count": count}
 
         def side(name: str, rounds: int = 2) -> float:
-            return count / statistics.median(agent.ask(path=name, rounds=rounds, **order)["times"])
+            return count / median(agent.ask(path=name, rounds=rounds, **order)["times"])
 
         for name in ("ours", "peer"):
             side(name, 10)
@@ -134,7 +138,7 @@ def texts(quick: bool) -> list[Row]:
                 answer = agent.ask(path=name, **order)
                 if answer["text"] != size:
                     raise RuntimeError(f"{answer['text']} characters instead of {size}")
-                return statistics.median(answer["times"]) * 1e3
+                return median(answer["times"]) * 1e3
 
             rounds = 4 if quick else 15 if megabytes == 1 else 9
             ours, peer = interleave(rounds, lambda: side("ours"), lambda: side("peer"), warm_up=2)
@@ -215,7 +219,7 @@ def rate(quick: bool) -> list[Row]:
         def inside() -> float:
             args = json.dumps({"calls": calls, "warm_up": 5})
             times = json.loads(browser.run(f"return await bench.call('in_memory', {args})"))
-            return 1 / statistics.median(times)
+            return 1 / median(times)
 
         for _ in range(5):
             lane(), inside(), native()

@@ -12,7 +12,6 @@ import json
 import os
 import select
 import socket
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -245,7 +244,8 @@ def main() -> None:
     paths: dict[str, Path] = {"ours": acp, "peer": http}
     control.sendall(b'{"ready":true}\n')
     while True:
-        ready, _, _ = select.select([control, 0], [], [])
+        sources: list[socket.socket | int] = [control, 0]
+        ready, _, _ = select.select(sources, [], [])
         if 0 in ready:
             message = acp.read()
             if message is None:
@@ -264,4 +264,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
