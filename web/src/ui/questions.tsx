@@ -135,7 +135,7 @@ export function Questions(): VNode | null {
     return () => {
       // The focus went with the card: a keyboard would start over at the top of the page. A finger needs no focus, and
       // would only get a keyboard over half of the screen.
-      if (document.activeElement === document.body && matchMedia("(hover: hover)").matches) {
+      if (document.activeElement === document.body && !matchMedia("(pointer: coarse)").matches) {
         document.getElementById("composer")?.focus();
       }
     };
