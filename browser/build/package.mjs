@@ -22,10 +22,10 @@ const dist = path.join(ROOT, "dist");
 const from = (...parts) => path.join(ROOT, "browser", ...parts);
 const run = (...args) => execFileSync(process.execPath, args, { cwd: ROOT, stdio: "inherit" });
 
-if (!existsSync(path.join(dist, "runtime", "manifest.json"))) run("browser/build/bundle.mjs", "--no-image");
+if (!["runtime", "agent"].every((part) => existsSync(path.join(dist, part, "manifest.json"))))
+  run("browser/build/bundle.mjs", "--no-image");
 
 rmSync(out, { recursive: true, force: true });
-const runtime = ensureFolder(path.join(out, "assets", "runtime"));
 // One compilation: the projects of the sources are apart only for what their code may use, which `tsc -b` checks.
 const project = path.join(ensureFolder(path.join(ROOT, ".cache")), `tsconfig.package-${process.pid}.json`);
 writeFileSync(
@@ -59,13 +59,18 @@ for (const name of filesBelow(path.join(out, "dist"), (file) => file.endsWith(".
   writeFileSync(file, JSON.stringify(map));
 }
 
-const manifest = JSON.parse(readFileSync(path.join(dist, "runtime", "manifest.json"), "utf8"));
-const { image: _, ...files } = manifest.files;
-for (const { name } of Object.values(files)) {
-  copyFileSync(path.join(dist, "runtime", name), path.join(runtime, name));
+let size = 0;
+for (const part of ["runtime", "agent"]) {
+  const folder = ensureFolder(path.join(out, "assets", part));
+  const manifest = JSON.parse(readFileSync(path.join(dist, part, "manifest.json"), "utf8"));
+  const { image: _, ...files } = manifest.files;
+  for (const { name } of Object.values(files))
+    copyFileSync(path.join(dist, part, name), path.join(folder, name));
+  for (const name of manifest.also ?? []) copyFileSync(path.join(dist, part, name), path.join(folder, name));
+  writeFileSync(path.join(folder, "manifest.json"), `${JSON.stringify({ ...manifest, files }, null, 2)}\n`);
+  size += Object.values(files).reduce((sum, file) => sum + file.size, 0);
 }
-writeFileSync(path.join(runtime, "manifest.json"), `${JSON.stringify({ ...manifest, files }, null, 2)}\n`);
-for (const name of ["sandbox.html", "headers.json"]) {
+for (const name of ["sandbox.html", "headers.json", "sw.js"]) {
   copyFileSync(path.join(dist, name), path.join(out, "assets", name));
 }
 
@@ -75,7 +80,6 @@ copyFileSync(path.join(ROOT, "LICENSE"), path.join(out, "LICENSE"));
 // The workspace itself is private, so that nobody publishes it without what is made here.
 const { private: __, ...about } = JSON.parse(readFileSync(from("package.json"), "utf8"));
 writeFileSync(path.join(out, "package.json"), `${JSON.stringify(about, null, 2)}\n`);
-const size = Object.values(files).reduce((sum, file) => sum + file.size, 0);
 say(
   `${path.relative(ROOT, out)}: the package ${about.name} ${about.version}, with ${(size / 1e6).toFixed(1)} MB of bundle`,
 );

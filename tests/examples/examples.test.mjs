@@ -11,8 +11,8 @@ import path from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
-import { chromium } from "@playwright/test";
 import { createServer } from "vite";
+import { launchChromium } from "./chromium.mjs";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const BOOT = { timeout: 180_000 };
@@ -26,14 +26,7 @@ before(async () => {
     stdio: ["ignore", "pipe", "inherit"],
   });
   address = await new Promise((resolve) => createInterface({ input: agent.stdout }).once("line", resolve));
-  const executablePath = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/google-chrome"].find(
-    (file) => file && existsSync(file),
-  );
-  browser = await chromium.launch({
-    ...(executablePath ? { executablePath } : {}),
-    // Chromium's own sandbox refuses to run as root.
-    args: ["--disable-gpu", ...(process.getuid?.() === 0 ? ["--no-sandbox"] : [])],
-  });
+  browser = await launchChromium();
 });
 
 after(async () => {

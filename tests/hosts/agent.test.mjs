@@ -285,6 +285,45 @@ describe("sandport agent, started by", () => {
   });
 });
 
+describe("sandport lend", { timeout: 120_000 }, () => {
+  it("lends Python tools to an editor's agent, beside the editor's own, and asks in the editor", async () => {
+    const tools = path.join(ROOT, "examples/04-terminal/tools.py");
+    const agent = [process.execPath, path.join(ROOT, "examples/agent/agent.mjs")];
+    const editor = await Editor.start([CLI, "lend", "--tools", tools, "--", ...agent]);
+    editors.push(editor);
+    assert.equal(editor.hello.agentInfo.title, "Example agent");
+    const id = await editor.session();
+    await editor.prompt(id, 'call summary {"numbers": [1, 2, 3]}');
+    assert.match(editor.said, /summary says: .*"mean":2/);
+    assert.deepEqual(editor.questions, ["user/summary"]);
+    await editor.prompt(id, 'call add {"a": 1, "b": 2}');
+    assert.match(editor.said, /add says: 3/);
+    assert.deepEqual(editor.questions, []);
+    editor.answer = "reject_once";
+    await editor.prompt(id, 'call summary {"numbers": [4]}');
+    assert.match(editor.said, /summary failed: .*did not allow/);
+    assert.deepEqual(await editor.leave(), { status: 0, signal: null });
+    assert.ok(
+      editor.stdout
+        .trimEnd()
+        .split("\n")
+        .every((line) => JSON.parse(line).jsonrpc === "2.0"),
+    );
+    assert.match(editor.stderr, /Nothing isolates tools here/);
+  });
+
+  it("ends with an agent that cannot be started, and says why", async () => {
+    const child = spawn(process.execPath, [CLI, "lend", "--", "there-is-no-such-agent"]);
+    let said = "";
+    child.stderr.on("data", (chunk) => {
+      said += chunk;
+    });
+    const [status] = await once(child, "close");
+    assert.match(said, /there-is-no-such-agent: spawn .*ENOENT/);
+    assert.equal(status, 1);
+  });
+});
+
 describe("sandport agent, in", () => {
   const HOSTS = {
     // The process has no other permissions than these, and the agent's thread has none.

@@ -108,7 +108,7 @@ for (const host of Object.keys(HOSTS)) {
       assert.equal(report.host, host);
       assert.equal(report.sum, "5");
       assert.deepEqual(report.tools, ["add", "stubborn", "attack"]);
-      assert.deepEqual(report.files, ["attack.py"]);
+      assert.ok(report.files.includes("attack.py"), `${report.files}`);
       assert.ok(report.mounted.files >= 3);
       if (host === "deno") {
         assert.equal(report.isolation, "permissions");

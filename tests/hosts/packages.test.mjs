@@ -86,6 +86,43 @@ describe("tools of a package", () => {
     }
   });
 
+  it("a module that never ends when it is put back is left out", async () => {
+    const { createHostSandbox } = await import(pathToFileURL(`${PACKAGE}/dist/node/index.js`).href);
+    const obstinate = `
+import os
+while os.path.exists("/workspace/again"):
+    try:
+        while True:
+            pass
+    except BaseException:
+        pass
+from fastmcp import FastMCP
+mcp = FastMCP("m")
+@mcp.tool
+def obstinate() -> int:
+    return 1
+`;
+    const said = [];
+    const sandbox = createHostSandbox({
+      timeLimit: 1,
+      hangLimit: 1.5,
+      on: { log: ({ text }) => said.push(text) },
+    });
+    try {
+      await sandbox.loadTools("obstinate", obstinate);
+      await sandbox.loadFile(
+        written("still", { "still.py": server("still").replace(/.*FACTOR$/m, "FACTOR = 1") }),
+      );
+      await sandbox.mountFolder(written("marked", { again: "" }));
+      await sandbox.restart();
+      const names = (await sandbox.listTools()).map(({ name }) => name);
+      assert.ok(names.includes("still") && !names.includes("obstinate"), `${names}`);
+      assert.match(said.join(""), /obstinate: loading it again ended the sandbox/);
+    } finally {
+      sandbox.terminate();
+    }
+  });
+
   it("the command takes a folder, and which of its servers is meant", async () => {
     const tools = written("many", {
       "acme/__init__.py": "",

@@ -14,6 +14,8 @@ import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { build as esbuild } from "esbuild";
 import { build as vite } from "vite";
+import { launchChromium } from "../examples/chromium.mjs";
+import { plainServer } from "../inpage/static-server.mjs";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
 const run = promisify(execFile);
@@ -77,6 +79,7 @@ async function viteBuilt(source) {
 
 const PORT = /burst:\s*4(e3|000)/;
 const SANDBOX = "sandbox.html";
+const AGENT = "relay.js";
 const MCP = "notifications/tools/list_changed";
 
 describe("the tarball", () => {
@@ -91,7 +94,9 @@ describe("the tarball", () => {
     assert.deepEqual(others, []);
     const odd = files.filter((name) => /\.(br|gz|ts|tsbuildinfo)$/.test(name) && !name.endsWith(".d.ts"));
     assert.deepEqual(odd, []);
-    assert.ok(packed.size < 20e6, `${packed.size} bytes`);
+    for (const name of ["assets/agent/manifest.json", "assets/agent/relay.js", "assets/sw.js"])
+      assert.ok(files.includes(name), name);
+    assert.ok(packed.size < 26e6, `${packed.size} bytes`);
   });
 
   it("says nothing of the machine it was made on", () => {
@@ -103,11 +108,34 @@ describe("the tarball", () => {
   });
 });
 
+describe("checkers of packages", () => {
+  it("publint and arethetypeswrong have nothing to say", async () => {
+    const place = mkdtempSync(path.join(tmpdir(), "sandport-lint-"));
+    try {
+      writeFileSync(path.join(place, "package.json"), '{"private": true}');
+      const tools = ["publint@0.3.25", "@arethetypeswrong/cli@0.18.5"];
+      await run("npm", ["install", "--no-audit", "--no-fund", "--prefer-offline", ...tools], { cwd: place });
+      const check = (tool, ...args) =>
+        run(path.join(place, "node_modules/.bin", tool), args, { cwd: place }).then(
+          () => "",
+          ({ stdout, stderr }) => stdout + stderr,
+        );
+      const tarball = path.join(folder, packed.filename);
+      assert.equal(await check("publint", "--strict", tarball), "");
+      assert.equal(await check("attw", tarball, "--profile", "esm-only"), "");
+    } finally {
+      rmSync(place, { recursive: true });
+    }
+  });
+});
+
 describe("import", () => {
   it("has no side effects: nothing printed, no new global", async () => {
     const code = `
       const before = new Set(Reflect.ownKeys(globalThis));
       const [main, tools] = [await import("sandport"), await import("sandport/tools")];
+      await import("sandport/agent");
+      await import("sandport/node");
       const grown = Reflect.ownKeys(globalThis).filter((key) => !before.has(key)).map(String);
       console.log(JSON.stringify({ main: typeof main.lend, tools: typeof tools.createToolServer, grown }));`;
     const { stdout, stderr } = await run(process.execPath, ["--input-type=module", "-e", code], {
@@ -170,9 +198,12 @@ describe("types", () => {
         "typed.ts",
         `import { lend, memoryChannelPair, type TextChannel } from "sandport";
          import { createToolServer, defineTool, type ToolQuestion } from "sandport/tools";
-         import { createHostSandbox, type HostSandbox } from "sandport/node";
+         import { createHostAgent, createHostSandbox, type HostSandbox } from "sandport/node";
+         import { createInPageAgent, type InPageAgent, type SessionStore } from "sandport/agent";
          import * as z from "zod";
-         export const python: () => HostSandbox = () => createHostSandbox({ timeLimit: 5 });
+         export const python: () => HostSandbox = () => createHostSandbox({ timeLimit: 5, ask: () => "deny" });
+         export const inPage = (store: SessionStore): InPageAgent => createInPageAgent({ store });
+         export const agent = (): Promise<TextChannel> => createHostAgent({ data: "sessions" }).open();
          const tool = defineTool({
            name: "double", description: "Doubles.", input: z.object({ n: z.number() }),
            run: ({ n }) => n * 2,
@@ -207,13 +238,20 @@ describe("types", () => {
 describe("bundlers shake out what an app does not use", () => {
   it("esbuild: the port without the sandbox and the MCP SDK", async () => {
     const text = await bundled('import { Port } from "sandport"; globalThis.P = Port;');
-    assert.ok(PORT.test(text) && !text.includes(SANDBOX) && !text.includes(MCP));
+    assert.ok(PORT.test(text) && !text.includes(SANDBOX) && !text.includes(AGENT) && !text.includes(MCP));
     assert.ok(text.length < 25_000, `${text.length} characters`);
   });
 
-  it("esbuild: the sandbox without the MCP SDK", async () => {
+  it("esbuild: the sandbox without the agent and the MCP SDK", async () => {
     const text = await bundled('import { createSandbox } from "sandport"; globalThis.S = createSandbox;');
-    assert.ok(text.includes(SANDBOX) && !PORT.test(text) && !text.includes(MCP));
+    assert.ok(text.includes(SANDBOX) && !PORT.test(text) && !text.includes(AGENT) && !text.includes(MCP));
+  });
+
+  it("esbuild: the agent in the page without the sandbox's life and the MCP SDK", async () => {
+    const text = await bundled('import { createInPageAgent as a } from "sandport/agent"; globalThis.A = a;');
+    assert.ok(
+      text.includes(AGENT) && !text.includes("was restarted") && !PORT.test(text) && !text.includes(MCP),
+    );
   });
 
   it("Vite: the same for the port", async () => {
@@ -284,5 +322,75 @@ describe("bundlers shake out what an app does not use", () => {
   it("no bundle needs eval: a page's policy may forbid it", async () => {
     const text = await bundled(APP);
     assert.doesNotMatch(text, /\beval\(/);
+  });
+});
+
+describe("an app with the sandbox and the agent in the page", { timeout: 240_000 }, () => {
+  const APP = `
+    import { client, methods, PROTOCOL_VERSION } from "@agentclientprotocol/sdk";
+    import { createInPageAgent, createSandbox, lend } from "sandport";
+
+    const options = { base: "/sandport/", inlineFrame: true };
+    let said = "";
+    globalThis.answer = async (text) => {
+      const onProblem = (problem) => { said += problem; };
+      const { lane } = lend(await createInPageAgent(options).open(), [createSandbox(options)], { onProblem });
+      const { agent } = client({ name: "app" })
+        .onNotification(methods.client.session.update, ({ params: { update } }) => {
+          if (update.sessionUpdate === "agent_message_chunk") said += update.content.text;
+        })
+        .connect({
+          readable: new ReadableStream({
+            start: (controller) => lane.listen({
+              text: (message) => controller.enqueue(JSON.parse(message)),
+              close: () => controller.close(),
+            }),
+          }),
+          writable: new WritableStream({ write: (message) => lane.send(JSON.stringify(message)) }),
+        });
+      await agent.request(methods.agent.initialize, { protocolVersion: PROTOCOL_VERSION, clientCapabilities: {} });
+      const { sessionId } = await agent.request(methods.agent.session.new, { cwd: "/", mcpServers: [] });
+      await agent.request(methods.agent.session.prompt, { sessionId, prompt: [{ type: "text", text }] });
+      return said;
+    };`;
+  let site;
+  let server;
+  let browser;
+
+  before(async () => {
+    site = mkdtempSync(path.join(tmpdir(), "sandport-site-"));
+    await run(path.join(folder, "node_modules/.bin/sandport"), ["assets", path.join(site, "sandport")]);
+    server = await plainServer(site);
+    browser = await launchChromium();
+  });
+
+  after(async () => {
+    await browser?.close();
+    server?.close();
+    rmSync(site, { recursive: true, force: true });
+  });
+
+  /** Opens a page with a built script, and lets its agent run Python. */
+  async function tryPage(script) {
+    writeFileSync(path.join(site, "app.js"), script);
+    writeFileSync(
+      path.join(site, "index.html"),
+      '<!doctype html><meta charset="utf-8"><body><script type="module" src="app.js"></script>',
+    );
+    const page = await browser.newPage();
+    await page.goto(server.address);
+    assert.match(
+      await page.evaluate(() => globalThis.answer('Call run_python with {"code": "6 * 7"}')),
+      /42/,
+    );
+    await page.close();
+  }
+
+  it("esbuild", async () => {
+    await tryPage(await bundled(APP));
+  });
+
+  it("Vite", async () => {
+    await tryPage((await viteBuilt(APP)).text);
   });
 });

@@ -249,7 +249,7 @@ class Chat {
 }
 
 /** Loads what `--tools` names. */
-async function loadTools(sandbox: HostSandbox, given: string): Promise<void> {
+export async function loadTools(sandbox: HostSandbox, given: string): Promise<void> {
   const [, file = given, server] = /^(.*)#([\w.]+(?::\w+)?)$/.exec(given) ?? [];
   if (server === undefined || existsSync(given)) await sandbox.loadFile(given);
   else await sandbox.loadFile(file, { server });

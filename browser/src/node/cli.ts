@@ -12,12 +12,14 @@ import { parseArgs } from "node:util";
 import { type AgentAddress, agentAddress, UsageError } from "./address.ts";
 import { ownBundle } from "./assets.ts";
 import { chat } from "./chat.ts";
+import { lendOnStreams } from "./lend-streams.ts";
 import { KEY_VARIABLE, serveAgent } from "./serve-agent.ts";
 
 const HELP = `usage: sandport --agent AGENT [options]
        sandport [options] -- COMMAND [ARGUMENT...]
+       sandport lend [--tools PATH]... -- COMMAND [ARGUMENT...]
        sandport agent [--model ADDRESS#NAME] [--data DIR]
-       sandport assets FOLDER
+       sandport assets FOLDER [--no-agent]
 
 Lends Python tools to an ACP agent and chats with it here.
 
@@ -33,6 +35,9 @@ Lends Python tools to an ACP agent and chats with it here.
   --verbose         show what the agent writes to stderr and what tools print
   --help, --version
 
+lend does the same for an editor, which starts it in place of the agent: it starts the agent, lends it the tools, and
+passes on all that the two say. What may run is asked in the editor.
+
 agent is an agent of its own, which an editor or any other ACP client starts: it speaks ACP on its standard streams, and
 its tools are those that the client lends it (MCP servers of type acp).
 
@@ -41,7 +46,8 @@ its tools are those that the client lends it (MCP servers of type acp).
   --key-env NAME         variable of the environment that holds the endpoint's key (default ${KEY_VARIABLE})
   --data DIR             folder that keeps the sessions; without it they end with the program
 
-assets copies the sandbox's files, to be served beside a page.
+assets copies the files of the sandbox and of the in-page agent, to be served beside a page; --no-agent leaves out the
+agent's.
 
 What isolates tools depends on the host: nothing in Node and Bun, the missing permissions of a worker in Deno
 (run it with --unstable-worker-options there).
@@ -76,6 +82,7 @@ async function run(args: readonly string[]): Promise<number> {
       data: { type: "string" },
       "time-limit": { type: "string" },
       bundle: { type: "string" },
+      "no-agent": { type: "boolean", default: false },
       trusted: { type: "boolean", default: false },
       verbose: { type: "boolean", default: false },
       help: { type: "boolean", short: "h", default: false },
@@ -91,7 +98,7 @@ async function run(args: readonly string[]): Promise<number> {
     return 0;
   }
   if (positionals[0] === "assets" && !args.includes("--"))
-    return copyAssets(positionals.slice(1), values.bundle);
+    return copyAssets(positionals.slice(1), values.bundle, !values["no-agent"]);
   if (positionals[0] === "agent" && !args.includes("--")) {
     if (positionals.length > 1)
       throw new UsageError("agent takes options only; the client is on its standard streams");
@@ -103,22 +110,23 @@ async function run(args: readonly string[]): Promise<number> {
       verbose: values.verbose,
     });
   }
-  const address = addressFrom(values.agent, positionals);
+  const isLend = positionals[0] === "lend" && args[0] === "lend";
+  const address = addressFrom(values.agent, isLend ? positionals.slice(1) : positionals);
   const timeLimit = values["time-limit"] === undefined ? undefined : Number(values["time-limit"]);
   if (timeLimit !== undefined && !(timeLimit > 0))
     throw new UsageError("--time-limit must be a number of seconds");
 
-  return chat({
+  const wishes = {
     address,
     tools: values.tools,
     workspace: values.workspace,
-    prompt: values.prompt,
     yes: values.yes,
     verbose: values.verbose,
     trusted: values.trusted,
     bundle: values.bundle && path.resolve(values.bundle),
     timeLimit,
-  });
+  };
+  return isLend ? lendOnStreams(wishes) : chat({ ...wishes, prompt: values.prompt });
 }
 
 function addressFrom(agent: string | undefined, positionals: readonly string[]): AgentAddress {
@@ -129,13 +137,19 @@ function addressFrom(agent: string | undefined, positionals: readonly string[]):
   throw new UsageError("which agent? Give --agent or -- COMMAND");
 }
 
-async function copyAssets(rest: readonly string[], bundle: string = ownBundle()): Promise<number> {
+async function copyAssets(
+  rest: readonly string[],
+  bundle: string = ownBundle(),
+  withAgent = true,
+): Promise<number> {
   const [target] = rest;
   if (target === undefined || rest.length > 1) throw new UsageError("assets needs one folder");
-  for (const name of ["runtime", "sandbox.html", "headers.json"]) {
+  const names = ["runtime", "sandbox.html", "headers.json", ...(withAgent ? ["agent", "sw.js"] : [])];
+  for (const name of names) {
     await cp(path.join(bundle, name), path.join(target, name), { recursive: true });
   }
-  process.stderr.write(`The sandbox's files are in ${target}: createSandbox({ base }) takes its address.\n`);
+  const agent = withAgent ? " and createInPageAgent({ base })" : "";
+  process.stderr.write(`The files are in ${target}: createSandbox({ base })${agent} take its address.\n`);
   return 0;
 }
 

@@ -5,7 +5,7 @@
  * A call that is refused, cancelled or left gets exactly one answer, from here.
  */
 
-import { BaseChannel, ChannelClosedError, type TextChannel } from "../channel.ts";
+import { BaseChannel, ChannelClosedError, type TextChannel, type Utf8 } from "../channel.ts";
 import { isObject, type JsonObject, member, memberText } from "../json-text.ts";
 import type { SandboxTool } from "../sandbox/protocol.ts";
 import { ConsentError, type Gate } from "../tools/consent.ts";
@@ -55,9 +55,9 @@ export class GatedLane extends BaseChannel {
     this.#gate = gate;
     this.#connections = connections;
     lane.listen({
-      text: (text) => {
+      text: (text, utf8) => {
         if (this.#connecting.size > 0) this.#learn(text);
-        this.deliver(text);
+        this.deliver(text, utf8);
       },
       close: (info) => {
         this.#leave(() => true);
@@ -66,13 +66,13 @@ export class GatedLane extends BaseChannel {
     });
   }
 
-  protected override transmit(text: string): void {
+  protected override transmit(text: string, utf8?: Utf8): void {
     const message: unknown = JSON.parse(text);
     const method = member(message, "method");
-    if (typeof method !== "string") this.#lane.send(text);
-    else if (CANCEL_METHODS.has(method)) this.#cancel(text);
-    else if (LANE_METHODS.has(method)) this.#route(text, method, message as JsonObject);
-    else this.#lane.send(text);
+    if (typeof method === "string" && CANCEL_METHODS.has(method)) this.#cancel(text);
+    else if (typeof method === "string" && LANE_METHODS.has(method))
+      this.#route(text, utf8, method, message as JsonObject);
+    else this.#lane.send(text, utf8);
   }
 
   protected override shut(code: number, reason: string): void {
@@ -80,7 +80,7 @@ export class GatedLane extends BaseChannel {
     this.#lane.close(code, reason);
   }
 
-  #route(text: string, method: string, message: JsonObject): void {
+  #route(text: string, utf8: Utf8 | undefined, method: string, message: JsonObject): void {
     const params = member(message, "params");
     let event: WireEvent | undefined;
     try {
@@ -97,15 +97,16 @@ export class GatedLane extends BaseChannel {
       this.#leave((held) => held.connectionId === connectionId);
     }
     if ((event?.kind !== "message" && event?.kind !== "call") || event.method !== "tools/call") {
-      this.#lane.send(text);
+      this.#lane.send(text, utf8);
     } else if (id !== undefined) {
-      void this.#hold(text, id, event, member(params, "params"));
+      void this.#hold(text, utf8, id, event, member(params, "params"));
     }
     // A call without an id can be given no answer: it does not run.
   }
 
   async #hold(
     text: string,
+    utf8: Utf8 | undefined,
     id: string,
     event: WireEvent & { readonly kind: "message" | "call" },
     params: unknown,
@@ -117,7 +118,7 @@ export class GatedLane extends BaseChannel {
     const stateless = event.kind === "call" ? event.dialect : undefined;
     try {
       await this.#ask(serverId, params, held.abort.signal);
-      if (this.#held.get(id) === held && this.#lane.open) this.#lane.send(text);
+      if (this.#held.get(id) === held && this.#lane.open) this.#lane.send(text, utf8);
     } catch (error) {
       if (this.#held.get(id) !== held || error instanceof ChannelClosedError) return;
       const cancelled = held.abort.signal.aborted && !(error instanceof ConsentError && error.unanswered);
