@@ -1,5 +1,6 @@
 /** What the page makes of foreign text: markdown, JSON, zips and addresses. */
 
+import { readFileSync } from "node:fs";
 import { strToU8, zipSync } from "fflate";
 import type { ComponentChildren, VNode } from "preact";
 import { describe, expect, it } from "vitest";
@@ -175,5 +176,53 @@ describe("takeToken", () => {
     expect(takeToken(known.location, known.storage)).toBe("kept");
     const unknown = page("#other=1");
     expect(takeToken(unknown.location, unknown.storage)).toBeUndefined();
+  });
+});
+
+describe("colours", () => {
+  const css = readFileSync(new URL("../../web/src/style.css", import.meta.url), "utf8");
+  const tokens = new Map(
+    [...css.matchAll(/--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)/g)].map(
+      ([, name, light, dark]) => [name ?? "", { light: light ?? "", dark: dark ?? "" }] as const,
+    ),
+  );
+
+  /** Relative luminance, WCAG 2.2. */
+  function luminance(hex: string): number {
+    const [red = 0, green = 0, blue = 0] = [1, 3, 5].map((at) => {
+      const part = Number.parseInt(hex.slice(at, at + 2), 16) / 255;
+      return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  }
+
+  function contrast(one: string, other: string): number {
+    const [lighter = 0, darker = 0] = [luminance(one), luminance(other)].sort((a, b) => b - a);
+    return (lighter + 0.05) / (darker + 0.05);
+  }
+
+  const TEXT = 4.5;
+  const EDGE = 3;
+  const grounds = ["paper", "raised", "sunk", "user", "sea-wash", "bad-wash", "warn-wash"];
+  const pairs: [string, string, number][] = [
+    ...["ink", "ink-soft"].flatMap((ink) =>
+      grounds.map((ground): [string, string, number] => [ink, ground, TEXT]),
+    ),
+    ...["paper", "raised", "sea-wash"].map((ground): [string, string, number] => ["sea", ground, TEXT]),
+    ["on-sea", "sea", TEXT],
+    ["on-sea", "sea-strong", TEXT],
+    ["bad", "bad-wash", TEXT],
+    ["warn", "warn-wash", TEXT],
+    ["warn", "sea-wash", TEXT],
+    ["field", "paper", EDGE],
+    ["field", "raised", EDGE],
+    ["sea", "sunk", EDGE],
+  ];
+
+  it.each(pairs)("%s on %s has a contrast of %d, by day and by night", (front, back, least) => {
+    for (const scheme of ["light", "dark"] as const) {
+      const [one, other] = [tokens.get(front)?.[scheme], tokens.get(back)?.[scheme]];
+      expect(contrast(one ?? "", other ?? "")).toBeGreaterThanOrEqual(least);
+    }
   });
 });

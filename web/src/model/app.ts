@@ -15,7 +15,7 @@ import { CallLog } from "./call-log.ts";
 import { endSession, revoke } from "./grants.ts";
 import { IN_PAGE, InPage, type InPageSettings, settings } from "./in-page.ts";
 import { type LentId, LentServers } from "./lent.ts";
-import { gatewayChannel, isGatewayRefusal, Link, type LinkOptions } from "./link.ts";
+import { gatewayChannel, gatewayRefusal, Link, type LinkOptions } from "./link.ts";
 import { SandboxHost } from "./sandbox-host.ts";
 import { lastSession, noteSession } from "./sessions.ts";
 import * as store from "./store.ts";
@@ -312,7 +312,7 @@ export class App {
     const name = this.#gatewayAgents.length > 1 ? store.agents.value?.current : undefined;
     return {
       connect: (signal) => gatewayChannel(token, name, signal),
-      isRefusal: isGatewayRefusal,
+      isRefusal: gatewayRefusal(token, name),
       probe: PROBE_TIMES,
       problemOf: ({ code, reason }) => closeProblem(code, reason),
     };

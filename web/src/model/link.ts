@@ -39,7 +39,7 @@ export interface LinkOptions {
   /** Opens a channel to the agent. */
   connect(signal: AbortSignal): Promise<TextChannel>;
   /** Whether the other end is there and refuses this page. */
-  readonly isRefusal?: (() => Promise<boolean>) | undefined;
+  readonly isRefusal?: (() => Promise<boolean | string>) | undefined;
   /** How to find out whether a silent connection still lives. */
   readonly probe?: ProbeTimes | undefined;
   /** Why there is no connection, for a person. */
@@ -340,20 +340,36 @@ export function gatewayChannel(
   agent: string | undefined,
   signal: AbortSignal,
 ): Promise<TextChannel> {
-  const url = new URL("acp", document.baseURI);
+  const url = gatewayAddress(agent);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  url.hash = "";
-  if (agent !== undefined) url.searchParams.set("agent", agent);
   return webSocketChannel(url, { protocols: ["acp.v1", `sandport.token.${token}`, UTF8_PROTOCOL], signal });
 }
 
+/** So often in a row the gateway must say that it would let this page in, before something else is to blame. */
+const UNEXPLAINED = 3;
+
 /**
- * Whether the gateway is there although the socket could not be opened. A browser does not tell a page that it was
- * refused, so this asks over HTTP.
+ * Whether the gateway is there although the socket could not be opened, and why it refuses. A browser does not tell a
+ * page that, so this asks over HTTP. The gateway answers in plain text; what is none comes from somebody else.
  */
-export async function isGatewayRefusal(): Promise<boolean> {
-  const answer = await fetch("health", { cache: "no-store" });
-  if (!answer.ok) return false;
-  const { sockets, max_sockets: max } = (await answer.json()) as { sockets?: number; max_sockets?: number };
-  return !(typeof sockets === "number" && typeof max === "number" && sockets >= max);
+export function gatewayRefusal(token: string, agent: string | undefined): () => Promise<boolean | string> {
+  let unexplained = 0;
+  return async () => {
+    const answer = await fetch(gatewayAddress(agent), {
+      method: "POST",
+      cache: "no-store",
+      headers: { authorization: `Bearer ${token}` },
+    });
+    if (!answer.headers.get("content-type")?.startsWith("text/plain")) return false;
+    unexplained = answer.status === 426 ? unexplained + 1 : 0;
+    const final = answer.status === 403 || answer.status === 404 || unexplained >= UNEXPLAINED;
+    return final && (await answer.text());
+  };
+}
+
+function gatewayAddress(agent: string | undefined): URL {
+  const url = new URL("acp", document.baseURI);
+  url.hash = "";
+  if (agent !== undefined) url.searchParams.set("agent", agent);
+  return url;
 }
