@@ -51,9 +51,9 @@ def opener(request_id: int, method: str = "session/new", **params: Any) -> str:
 
 
 @asynccontextmanager
-async def bridged(**mcp: Any) -> AsyncIterator[tuple[Any, Recorder]]:
+async def bridged(folder: str | None = None, **mcp: Any) -> AsyncIterator[tuple[Any, Recorder]]:
     sides = Recorder()
-    async with open_bridge(sides.to_client, sides.to_agent) as bridge:
+    async with open_bridge(sides.to_client, sides.to_agent, folder=folder) as bridge:
         await bridge.from_client('{"jsonrpc":"2.0","id":0,"method":"initialize","params":{}}')
         await bridge.from_agent(hello(**mcp))
         yield bridge, sides
@@ -91,6 +91,14 @@ async def test_acp_entries_become_stdio_where_there_is_no_http() -> None:
         entry = json.loads(sides.agent[-1])["params"]["mcpServers"][0]
         assert entry["command"] == sys.executable
         assert {variable["name"] for variable in entry["env"]} == {"SANDPORT_BRIDGE_PORT", "SANDPORT_BRIDGE_SECRET"}
+
+
+@pytest.mark.parametrize(("given", "seen"), [("/", "/home/work"), ("/home/other", "/home/other")])
+async def test_a_client_without_a_folder_gets_the_agent_s(given: str, seen: str) -> None:
+    async with bridged(folder="/home/work", http=True) as (bridge, sides):
+        for method in ("session/new", "session/load"):
+            await bridge.from_client(opener(1, method, cwd=given, sessionId="s"))
+            assert json.loads(sides.agent[-1])["params"]["cwd"] == seen
 
 
 async def test_bad_declarations_are_answered_here() -> None:

@@ -7,7 +7,7 @@ import logging
 import sys
 
 import anyio
-from tests.peers import agentpool, install, python_sdk, recorded, stock, ts
+from tests.peers import agentpool, agentpool_sets, fork, install, python_sdk, recorded, stock, ts
 from tests.peers.suite import Outcome, Suite, run, table
 
 
@@ -18,6 +18,8 @@ def suites() -> list[Suite]:
         *ts.providers(),
         *python_sdk.suites(),
         *agentpool.suites(),
+        *agentpool_sets.suites(),
+        *fork.suites(),
         *ts.legacy(),
         *recorded.suites(),
         *stock.suites(),

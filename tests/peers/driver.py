@@ -150,9 +150,17 @@ class _Client:
 
 @asynccontextmanager
 async def drive(
-    channel: Channel, exchange: Exchange, dialect: str, *, limits: HostLimits | None = None
+    channel: Channel, exchange: Exchange, dialect: str, *, limits: HostLimits | None = None, stops_calls: bool = False
 ) -> AsyncIterator[AgentPeer]:
-    """Be the client of an agent of ACP v1, as `sandport.client` is."""
+    """Be the client of an agent of ACP v1, as `sandport.client` is.
+
+    Args:
+        channel: to the agent.
+        exchange: where to note what passes.
+        dialect: which the agent is expected to speak.
+        limits: of the host.
+        stops_calls: cancelling also stops the calls it leaves open: for agents that pass no cancellation on.
+    """
     tools = Tools()
     async with ToolHost(limits=limits) as host:
         host.mount(tools.server)
@@ -171,7 +179,8 @@ async def drive(
                 assert answer.stop_reason in ("end_turn", "cancelled")
 
             async def cancel() -> None:
-                await acp.connection.cancel(session_id=session.session_id)
+                cancelling = acp.cancel if stops_calls else acp.connection.cancel
+                await cancelling(session_id=session.session_id)
 
             peer._do, peer._prompt, peer._cancel = do, prompt, cancel
             yield peer

@@ -41,12 +41,19 @@ class Bridge:
     """
 
     def __init__(
-        self, to_client: Send, to_agent: Send, manager: AcpMcpConnectionManager, lane: Send, prefix: str
+        self,
+        to_client: Send,
+        to_agent: Send,
+        manager: AcpMcpConnectionManager,
+        lane: Send,
+        prefix: str,
+        folder: str | None,
     ) -> None:
         self.native: bool | None = None
         self._to_client, self._to_agent, self._to_lane = to_client, to_agent, lane
         self._manager = manager
         self._prefix = prefix
+        self._folder = folder
         self._http = False
         self._initialize: Any = None
         self._opening: dict[Any, tuple[str | None, list[Served]]] = {}
@@ -127,25 +134,22 @@ class Bridge:
         await self._to_client(encode(message))
 
     async def _open(self, message: dict[str, Any], params: dict[str, Any]) -> None:
-        entries = params.get("mcpServers")
         served: list[Served] = []
-        if isinstance(entries, list) and any(
-            isinstance(entry, dict) and entry.get("type") == "acp" for entry in entries
-        ):
+        if isinstance(entries := params.get("mcpServers"), list):
             rewritten: list[Any] = []
             try:
                 for entry in entries:
                     config = self._config(entry)
-                    if config is None:
-                        rewritten.append(entry)
-                        continue
-                    served.append(await self.servers.add(config))
-                    rewritten.append(await self._entry(served[-1]))
+                    if config is not None:
+                        served.append(await self.servers.add(config))
+                    rewritten.append(entry if config is None else await self._entry(served[-1]))
             except PeerError as exc:
                 await self._drop(served)
                 await self._to_client(encode(error_message(message["id"], exc)))
                 return
-            message["params"] = {**params, "mcpServers": rewritten}
+            message["params"] = params = {**params, "mcpServers": rewritten}
+        if self._folder is not None and params.get("cwd") == "/":
+            message["params"] = {**params, "cwd": self._folder}
         session = params.get("sessionId") if message["method"] in ("session/load", "session/resume") else None
         if is_id(message["id"]):
             self._opening[id_key(message["id"])] = (session, served)
@@ -189,11 +193,13 @@ def _read(text: str) -> dict[str, Any] | None:
 
 
 @asynccontextmanager
-async def open_bridge(to_client: Send, to_agent: Send) -> AsyncIterator[Bridge]:
+async def open_bridge(to_client: Send, to_agent: Send, *, folder: str | None = None) -> AsyncIterator[Bridge]:
     """A bridge between two sides.
 
     Args:
         to_client, to_agent: send one message; called from several tasks, one message at a time each.
+        folder: where sessions work whose client names the root folder, as a page does for want of one; agents keep
+            settings there, and take what lies below for the project. None leaves it.
     """
     outside, inside = memory_channel_pair(math.inf)
     prefix = f"sandport-bridge-{secrets.token_hex(4)}."
@@ -210,7 +216,7 @@ async def open_bridge(to_client: Send, to_agent: Send) -> AsyncIterator[Bridge]:
 
     peer = Peer(inside, request, notification, id_prefix=prefix)
     manager = AcpMcpConnectionManager(peer)
-    bridge = Bridge(to_client, to_agent, manager, outside.send, prefix)
+    bridge = Bridge(to_client, to_agent, manager, outside.send, prefix, folder)
 
     async def pump() -> None:
         try:

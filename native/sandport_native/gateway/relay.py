@@ -11,6 +11,7 @@ import contextlib
 import json
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -139,7 +140,11 @@ class Relay:
                     self._fields["pid"] = agent.pid
                     self._log(logging.INFO, "agent %s started (pid %d)", self._spec.name, agent.pid)
                     try:
-                        async with open_bridge(self._send, agent.send) as bridge, anyio.create_task_group() as tasks:
+                        folder = str(self._spec.cwd or Path.cwd())
+                        async with (
+                            open_bridge(self._send, agent.send, folder=folder) as bridge,
+                            anyio.create_task_group() as tasks,
+                        ):
                             tasks.start_soon(self._to_agent, bridge)
                             tasks.start_soon(self._to_page, agent, bridge)
                     except Exception:

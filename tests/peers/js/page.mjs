@@ -49,10 +49,12 @@ async function allowing(work) {
       if (!question) continue;
       const buttons = await question.$$("button.primary");
       const names = await Promise.all(buttons.map((button) => button.innerText()));
-      const once = names.findIndex((name) => !/always|session|all|server|tool|don't ask/i.test(name));
+      // Never for good: that would be written down, and the next run would not be asked.
+      const once = names.findIndex((name) => !/always|session|\ball\b|server|tool|don't ask/i.test(name));
       const title = await (await question.$(".question-title"))?.innerText();
-      asked.push({ title, answers: names, chosen: names[Math.max(once, 0)] });
-      await buttons[Math.max(once, 0)]?.click().catch(() => {});
+      asked.push({ title, answers: names, chosen: names[once] });
+      if (once < 0) throw new Error(`no answer allows it once: ${names.join(", ")}`);
+      await buttons[once]?.click().catch(() => {});
       await question.waitForElementState("hidden").catch(() => {});
     }
   };
