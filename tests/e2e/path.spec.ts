@@ -39,6 +39,24 @@ test.describe
       );
       expect(await it.driver.ask('Call shout with {"text": "ahoy"}')).toContain("AHOY!");
     });
+
+    test("is given the page's own tools in the same conversation, and each call asks", async () => {
+      const said = await it.driver.messages("You").allInnerTexts();
+      await it.driver.panel("Tools");
+      await it.page.getByTestId("lend-page").check();
+      await expect(it.page.getByText("told of the tools that you switched on")).toBeVisible();
+      await it.driver.agentReady();
+      await expect(it.driver.messages("You")).toHaveText(said);
+      await it.driver.send("Call person_settings with {}");
+      const question = it.page.getByRole("alertdialog");
+      await expect(question).toContainText("outside the sandbox");
+      await question.getByRole("button", { name: "Allow once" }).click();
+      const zone = await it.page.evaluate(() => Intl.DateTimeFormat().resolvedOptions().timeZone);
+      await expect(it.driver.messages("Agent").last()).toContainText(zone);
+      await it.driver.send("Call person_settings with {}");
+      await question.getByRole("button", { name: "Do not allow" }).click();
+      await expect(it.driver.messages("Agent").last()).toContainText("did not allow");
+    });
   });
 
 test("a reload keeps the token, and the address shows none", async ({ gateway, driver, page }) => {

@@ -48,8 +48,11 @@ export class ConsentError extends Error {
   }
 }
 
-/** Seconds a question waits for its answer when nothing else was said: long enough to come back from the next room. */
-export const QUESTION_LIMIT = 300;
+/**
+ * Seconds a question waits for its answer when nothing else was said: long enough to come back from the next room, and
+ * less than the five minutes that agents give a tool, so that they read why it did not run.
+ */
+export const QUESTION_LIMIT = 240;
 
 /** Asks, and remembers what was allowed for good. One for each server. */
 export class Gate {
