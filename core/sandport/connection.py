@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -102,7 +103,11 @@ class AcpRequestContext:
     mcp_request_id: str | None = None
     """The id the MCP request has on the wire, in a dialect where it has one; else the outer id stands for it."""
     message_metadata: MessageMetadata = None
-    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
+
+    @cached_property
+    def cancel_requested(self) -> anyio.Event:
+        """Made when somebody asks for it: hardly a call does."""
+        return anyio.Event()
 
     @property
     def request_id(self) -> RequestId | None:

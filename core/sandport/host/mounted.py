@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -161,12 +160,15 @@ class MountedServer:
             self._enter(context, method, params)
             if method in ("initialize", "ping"):
                 return await kernel(context, method, params)
-            async with self._place(method):
+            await self._take_place(method)
+            try:
                 if method in _MAY_ASK and not context.transport.can_send_request:
                     questions, rest = Questions.of(params, _elicits(params))
                     stamp = {SERVER_INFO_META_KEY: self.low.server_info_stamp}
                     return await questions.run(lambda: self._work(kernel, context, method, rest), stamp)
                 return await self._work(kernel, context, method, params)
+            finally:
+                self._give_place(method)
 
         return handle
 
@@ -193,27 +195,13 @@ class MountedServer:
             )
         )
 
-    @asynccontextmanager
-    async def _place(self, method: str) -> AsyncIterator[None]:
-        limits = self._limits
+    async def _take_place(self, method: str) -> None:
         if method == "subscriptions/listen":
-            if self._listening >= limits.max_subscriptions:
-                raise LimitExceeded(
-                    "max_subscriptions", limits.max_subscriptions, f"Server {self.name!r} has too many listeners"
-                )
+            most = self._limits.max_subscriptions
+            if self._listening >= most:
+                raise LimitExceeded("max_subscriptions", most, f"Server {self.name!r} has too many listeners")
             self._listening += 1
-            try:
-                yield
-            finally:
-                self._listening -= 1
             return
-        await self._take_place()
-        try:
-            yield
-        finally:
-            self._places.release()
-
-    async def _take_place(self) -> None:
         try:
             self._places.acquire_nowait()
             return
@@ -227,6 +215,12 @@ class MountedServer:
             await self._places.acquire()
         finally:
             self._waiting -= 1
+
+    def _give_place(self, method: str) -> None:
+        if method == "subscriptions/listen":
+            self._listening -= 1
+        else:
+            self._places.release()
 
     async def _call_tool(self, kernel: OnRequest, context: Any, params: Mapping[str, Any]) -> dict[str, Any]:
         name = params.get("name")
