@@ -385,7 +385,7 @@ async def test_servers_live_as_long_as_their_session(way: str) -> None:
         assert len(found.bridge.servers) == 1
 
 
-@ways
+@pytest.mark.parametrize("way", ["http, handshake", "stdio, stateless"])
 async def test_a_session_that_fails_leaves_no_server(way: str) -> None:
     async with bench(*WAYS[way]) as found:
         entries = found.client.declare("page")
@@ -427,9 +427,9 @@ async def test_the_loopback_server_answers_probes_as_agents_expect() -> None:
         assert foreign.status_code in (403, 421)
 
 
-@pytest.mark.parametrize("family", ["connect", "stateless"])
 @ways
-async def test_a_page_of_one_era_serves_agents_of_both(way: str, family: str) -> None:
+async def test_a_page_serves_agents_of_the_era_that_it_lacks(way: str) -> None:
+    family = "connect" if way in STATELESS else "stateless"
     async with bench(*WAYS[way]) as found:
         declared = found.client.declare("page")
         for entry in declared:
