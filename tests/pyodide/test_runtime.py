@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from fastmcp import Client
 from sandport_runtime import _fresh, _standins
-from sandport_runtime._channel import PortChannel
+from sandport_runtime._channel import LONG_ASCII, LONG_OTHER, PortChannel, post_text
 from sandport_runtime._files import ArchiveError, mount_zip
 from sandport_runtime._streams import CALL_BYTES, CHUNK, Log, LogStream
 from sandport_runtime._tools import LoadError, UserTools
@@ -75,6 +75,32 @@ async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
     reader.cancel()
     await asyncio.gather(reader, return_exceptions=True)
     assert await channel.receive() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("text", "as_bytes"),
+    [
+        ("x" * (LONG_ASCII - 1), False),
+        ("x" * LONG_ASCII, True),
+        ("é" * (LONG_OTHER - 1), False),
+        ("é漢😀" * LONG_OTHER, True),
+        ("x" * 3_000_000 + "é", True),
+        ("\x00\ufeff" * LONG_OTHER, True),
+    ],
+)
+def test_a_text_crosses_the_border_whole_in_either_form(text: str, as_bytes: bool) -> None:
+    class Host:
+        def post(self, text: str) -> None:
+            seen.append((False, text))
+
+        def post_utf8(self, utf8: Any) -> None:
+            # As the worker posts it: a buffer of its own, and the page's decoder.
+            assert utf8.byteLength == utf8.buffer.byteLength
+            seen.append((True, utf8.to_bytes().decode()))
+
+    seen: list[tuple[bool, str]] = []
+    post_text(Host(), text)
+    assert seen == [(as_bytes, text)]
 
 
 # -- streams --------------------------------------------------------------------------------------------------

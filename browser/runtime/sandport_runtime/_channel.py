@@ -9,10 +9,34 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from pyodide.ffi import to_js
 
 from sandport import ChannelClosed
 
-__all__ = ["PortChannel"]
+__all__ = ["LONG_ASCII", "LONG_OTHER", "PortChannel", "post_text"]
+
+LONG_ASCII: Final = 16 * 1024
+LONG_OTHER: Final = 512
+"""Characters from which on a text leaves as its UTF-8: one copy of memory. As a string of JavaScript's it would take as
+long as writing it, or, where it is not ASCII, a hundred times as long."""
+
+
+class Poster(Protocol):
+    """What puts texts on the worker's port; see `boot.Host`."""
+
+    def post(self, text: str) -> object: ...
+
+    def post_utf8(self, utf8: Any) -> object: ...
+
+
+def post_text(host: Poster, text: str) -> None:
+    """Put a text on the port, in the form that costs least."""
+    if len(text) < (LONG_ASCII if text.isascii() else LONG_OTHER):
+        host.post(text)
+    else:
+        host.post_utf8(to_js(text.encode()))
 
 
 class PortChannel:

@@ -28,12 +28,6 @@ DEFAULT_SERVERS: Final[Mapping[str, str]] = {"workspace": "sandport_workspace:mc
 """Server name -> module:attribute of a FastMCP server, when the bundle's manifest names none."""
 
 
-LONG_ASCII: Final = 16 * 1024
-LONG_OTHER: Final = 512
-"""Characters from which on a text leaves as its UTF-8: one copy of memory. As a string of JavaScript's it would take as
-long as writing it, or, where it is not ASCII, a hundred times as long."""
-
-
 class Host(Protocol):
     """What the worker's JavaScript lends to Python; see `browser/src/sandbox/boot.ts`."""
 
@@ -117,6 +111,7 @@ def start(host: Host, config_text: str) -> Control:
     from pyodide.ffi import create_proxy, to_js
 
     from sandport.host import TIME_LIMIT
+    from sandport_runtime._channel import post_text
     from sandport_runtime._control import Control
     from sandport_runtime._fresh import refresh
     from sandport_runtime._loop import SandboxLoop
@@ -140,10 +135,7 @@ def start(host: Host, config_text: str) -> Control:
         # What a tool printed comes before what it answered.
         stdout.flush()
         stderr.flush()
-        if len(text) < (LONG_ASCII if text.isascii() else LONG_OTHER):
-            host.post(text)
-        else:
-            host.post_utf8(to_js(text.encode()))
+        post_text(host, text, to_js)
 
     loop = SandboxLoop(host.schedule, deadline=host, time_limit=TIME_LIMIT, wrap=create_proxy)
     asyncio.get_event_loop_policy().set_event_loop(loop)
