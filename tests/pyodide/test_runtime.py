@@ -89,6 +89,8 @@ async def test_a_reader_that_is_cancelled_loses_nothing() -> None:
     ],
 )
 def test_a_text_crosses_the_border_whole_in_either_form(text: str, as_bytes: bool) -> None:
+    from pyodide.ffi import to_js
+
     class Host:
         def post(self, text: str) -> None:
             seen.append((False, text))
@@ -99,7 +101,7 @@ def test_a_text_crosses_the_border_whole_in_either_form(text: str, as_bytes: boo
             seen.append((True, utf8.to_bytes().decode()))
 
     seen: list[tuple[bool, str]] = []
-    post_text(Host(), text)
+    post_text(Host(), text, to_js)
     assert seen == [(as_bytes, text)]
 
 

@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from pyodide.ffi import to_js
-
 from sandport import ChannelClosed
 
 __all__ = ["LONG_ASCII", "LONG_OTHER", "PortChannel", "post_text"]
@@ -31,8 +29,14 @@ class Poster(Protocol):
     def post_utf8(self, utf8: Any) -> object: ...
 
 
-def post_text(host: Poster, text: str) -> None:
-    """Put a text on the port, in the form that costs least."""
+def post_text(host: Poster, text: str, to_js: Callable[[bytes], Any]) -> None:
+    """Put a text on the port, in the form that costs least.
+
+    Args:
+        host: the worker's side.
+        text: what to send.
+        to_js: `pyodide.ffi.to_js`, which a memory image had better not hold.
+    """
     if len(text) < (LONG_ASCII if text.isascii() else LONG_OTHER):
         host.post(text)
     else:
