@@ -64,6 +64,9 @@ venv() {
 
 setup_python() { venv .venv requirements/dev.txt; }
 setup_agentpool() { venv .venv-agentpool requirements/agentpool.txt; }
+setup_agentpool_sets() {
+  for name in mcp1 2026-05; do venv ".venv-agentpool-$name" "requirements/agentpool-$name.txt"; done
+}
 
 setup_node() {
   command -v node >/dev/null && command -v npm >/dev/null || stop "Node.js is missing. Get it with: apt-get install nodejs npm"
@@ -227,7 +230,7 @@ peers() {
   setup_agentpool
   setup_node
   # The quick ones and those of agents alone need no page.
-  case " $* " in *" --quick "* | *" --list "*) ;; *) build; setup_chromium ;; esac
+  case " $* " in *" --quick "* | *" --list "*) ;; *) setup_agentpool_sets; build; setup_chromium ;; esac
   exec $PYTHON -m tests.peers "$@"
 }
 
@@ -257,7 +260,7 @@ case $command in
   conformance) build; exec $PYTHON -m tests.conformance --pyodide "$@" ;;
   bench) build; setup_agentpool; setup_chromium; exec $PYTHON bench/run.py "$@" ;;
   sandport) setup_python; exec .venv/bin/sandport "$@" ;;
-  clean) rm -rf dist .cache .venv .venv-agentpool .tools node_modules test-results ;;
+  clean) rm -rf dist .cache .venv .venv-agentpool* .tools node_modules test-results ;;
   help | -h | --help) usage ;;
   *) usage >&2; stop "no such command: $command" ;;
 esac
