@@ -324,6 +324,40 @@ describe("sandport lend", { timeout: 120_000 }, () => {
   });
 });
 
+describe("the entries for editors in docs/hosts.md", { timeout: 120_000 }, () => {
+  const page = readFileSync(path.join(ROOT, "docs/hosts.md"), "utf8");
+  const entries = [...page.matchAll(/```json\n(.*?)```/gs)].flatMap(([, text]) =>
+    Object.entries(JSON.parse(text).agent_servers),
+  );
+  assert.equal(entries.length, 2);
+  for (const [name, { command, args }] of entries) {
+    it(name, async () => {
+      const words = [command, ...args].map((word) =>
+        word
+          .replace("/home/you/my_tools.py", path.join(ROOT, "examples/04-terminal/tools.py"))
+          .replace("/home/you/.local/share/sandport", path.join(folder, "editor"))
+          .replace(/^http:.*#.*$/, `${endpoint.address}#${endpoint.model}`),
+      );
+      // `npx sandport` is the package's command, wherever it is installed.
+      const line = words.join("\n").replaceAll("npx\nsandport", `${process.execPath}\n${CLI}`).split("\n");
+      const editor = await Editor.start(line.slice(1), {
+        command: line[0],
+        env: { SANDPORT_MODEL_KEY: KEY },
+      });
+      editors.push(editor);
+      const id = await editor.session();
+      const isLend = args.includes("lend");
+      await editor.prompt(
+        id,
+        isLend ? 'Call summary with {"numbers": [1, 2, 3]}' : 'call add {"a": 20, "b": 22}',
+      );
+      assert.match(editor.said, isLend ? /"mean": 2/ : /said: .*42/);
+      assert.ok(editor.questions.length > 0);
+      await editor.leave();
+    });
+  }
+});
+
 describe("sandport agent, in", () => {
   const HOSTS = {
     // The process has no other permissions than these, and the agent's thread has none.

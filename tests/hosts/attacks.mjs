@@ -82,6 +82,33 @@ export const ATTACKS = {
   "signal this process (Deno)": "() => { Deno.kill(Deno.pid, 'SIGURG'); return 'sent'; }",
   "signal another process (Deno)": "(s) => { Deno.kill(s.pid, 'SIGURG'); return 'sent'; }",
   "signal another process (node)": "(s) => process.kill(s.pid, 0) && 'sent'",
+  "write to the program's output (Deno)":
+    "() => Deno.stdout.writeSync(new TextEncoder().encode('from a tool\\n')) && 'written'",
+  "write to the program's output (node)":
+    "async () => (await import('node:fs')).writeSync(1, 'from a tool\\n') && 'written'",
+  "read the program's input (Deno)": "() => { Deno.stdin.readSync(new Uint8Array(1)); return 'read'; }",
+  "write a file (node:sqlite)": `async (s) => {
+    const { DatabaseSync } = await import('node:sqlite');
+    new DatabaseSync(s.out).exec('create table t (a)');
+    return 'written';
+  }`,
+  "write a file (Deno.openKv)": "async (s) => { await Deno.openKv(s.out); return 'written'; }",
+  "keep data between runs (caches)":
+    "async () => { await (await caches.open('t')).put('https://t.invalid/', new Response('kept')); return 'kept'; }",
+  "talk to other threads (BroadcastChannel)": `(s) => new Promise((resolve, reject) => {
+    const one = new BroadcastChannel('t');
+    const two = new BroadcastChannel('t');
+    two.onmessage = ({ data }) => { one.close(); two.close(); resolve(data); };
+    one.postMessage('heard');
+    ${silent}
+  })`,
+  "load a package (npm:)": "async () => Object.keys(await import('npm:is-odd@3.0.1')).length",
+  "look at the process (node:inspector)": `async () => {
+    const { Session } = await import('node:inspector');
+    const session = new Session();
+    session.connectToMainThread();
+    return 'connected';
+  }`,
   "the machine's name (Deno)": "() => Deno.hostname()",
   "the machine's name (node)": "async () => (await import('node:os')).hostname()",
 };

@@ -37,11 +37,32 @@ const OPEN = {
     "send to the network (fetch)",
     "write a file (node)",
     "signal another process (node)",
+    "write to the program's output (node)",
+    "look at the process (node:inspector)",
+    "a thread of its own",
   ],
-  bun: ["read a file (builtin)", "run a command (Bun)", "read the environment (node)"],
+  bun: [
+    "read a file (builtin)",
+    "run a command (Bun)",
+    "read the environment (node)",
+    "a thread of its own",
+    "write a file (node)",
+    "write a file (node:sqlite)",
+    "native code (Bun)",
+    "signal another process (node)",
+    "write to the program's output (node)",
+    "look at the process (node:inspector)",
+  ],
 };
 /** What Deno leaves open to a worker without permissions. */
-const OPEN_IN_DENO = ["signal this process (Deno)"];
+const OPEN_IN_DENO = [
+  "signal this process (Deno)",
+  "write to the program's output (Deno)",
+  "write to the program's output (node)",
+  "read the program's input (Deno)",
+  "keep data between runs (caches)",
+  "talk to other threads (BroadcastChannel)",
+];
 
 let folder;
 let server;
@@ -70,11 +91,14 @@ after(() => {
 /** Runs drive.mjs in a host; resolves to its report. */
 async function drive(host, scenario, given) {
   const [command, ...args] = HOSTS[host];
-  const { stdout } = await run(
+  const running = run(
     command,
     [...args, path.join(HERE, "drive.mjs"), scenario, PACKAGE, JSON.stringify(given)],
     { cwd: ROOT, env: { ...process.env, SANDPORT_TEST_SECRET: SECRET, NO_COLOR: "1" }, timeout: 240_000 },
   );
+  // Something that a tool may read.
+  running.child.stdin.end("typed");
+  const { stdout } = await running;
   return JSON.parse(stdout.trim().split("\n").at(-1));
 }
 

@@ -19,5 +19,5 @@ export type Isolation = "nothing" | "permissions";
 export function isolationNotice(isolation: Isolation): string {
   return isolation === "nothing"
     ? "Nothing isolates tools here: their code can run commands and read files as you. Load only tools that you trust."
-    : "Tools have no Deno permissions: no files, network, environment or commands. They can end this process and use its time and memory.";
+    : "Tools have no Deno permissions: no files, network, environment or commands. They can end this process, read its input, write to its output and use its time and memory.";
 }
