@@ -151,6 +151,15 @@ class Lender implements Lending {
       this.#watched.set(id, { kind: "end", sessionId: member(member(message, "params"), "sessionId") });
     }
     if (this.port.acp.open) this.port.acp.send(text);
+    if (method === "session/cancel") this.#stopCalls(member(member(message, "params"), "sessionId"));
+  }
+
+  /** Not every agent takes back the call that a cancelled turn leaves, and some send no other before its answer. */
+  #stopCalls(sessionId: unknown): void {
+    if (typeof sessionId !== "string") return;
+    for (const { ids } of this.#sessions.get(sessionId) ?? []) {
+      for (const id of ids) this.port.stop(id);
+    }
   }
 
   async #startSession(text: string, message: JsonObject | undefined): Promise<void> {

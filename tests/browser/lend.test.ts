@@ -49,6 +49,8 @@ class Recorder implements ToolProvider {
   readonly withdrawn: string[] = [];
   readonly name: string;
   port: Port | undefined;
+  key = "";
+  sandbox: TextChannel | undefined;
   joined: Promise<void>;
   #last = 0;
 
@@ -60,7 +62,9 @@ class Recorder implements ToolProvider {
   async join(port: Port, key: string): Promise<void> {
     this.port = port;
     await this.joined;
-    const [, theirs] = memoryChannelPair();
+    const [ours, theirs] = memoryChannelPair();
+    this.key = key;
+    this.sandbox = ours;
     port.attach(key, theirs, `${this.name}.`);
   }
 
@@ -153,6 +157,33 @@ describe("lend", () => {
     const modern = await lending([new Recorder("a")], true, both);
     modern.lent.lane.send('{"id":1,"method":"session/new","params":{"mcpServers":[]}}');
     expect(await modern.agent.next()).toContain(entry("a", 1));
+  });
+
+  it("stops the calls that a cancelled turn leaves open, and those of no other session", async () => {
+    const recorder = new Recorder("a");
+    const { lent, app, agent, theirs } = await lending([recorder]);
+    const sandbox = reader(recorder.sandbox as TextChannel);
+    for (const [id, session] of [
+      [1, "one"],
+      [2, "two"],
+    ] as const) {
+      lent.lane.send(`{"jsonrpc":"2.0","id":${id},"method":"session/new","params":{"mcpServers":[]}}`);
+      await agent.next();
+      theirs.send(JSON.stringify({ jsonrpc: "2.0", id, result: { sessionId: session } }));
+      await app.next();
+      recorder.port?.declare(recorder.key, `a-${id}`);
+      const call = { serverId: `a-${id}`, requestId: "r", method: "tools/call" };
+      theirs.send(JSON.stringify({ jsonrpc: "2.0", id: 10 + id, method: "mcp/message", params: call }));
+      expect(JSON.parse(await sandbox.next()).id).toBe(10 + id);
+    }
+    lent.lane.send('{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"two"}}');
+    expect(JSON.parse(await agent.next()).method).toBe("session/cancel");
+    expect(JSON.parse(await sandbox.next())).toEqual({
+      jsonrpc: "2.0",
+      method: "$/cancel_request",
+      params: { requestId: 12 },
+    });
+    expect(sandbox.seen).toEqual([]);
   });
 
   it("goes on without a provider that fails", async () => {

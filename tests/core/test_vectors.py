@@ -7,7 +7,8 @@ purpose; what a conforming client must do stands in the last column of `tests/ve
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,180 @@ async def test_the_stateless_family_gets_the_recorded_outcomes(name: str) -> Non
 async def test_both_sockets_of_a_resumed_session_have_their_own_connection() -> None:
     first, second = await replay("agentpool-ws-drop-resume")
     assert set(first.connections.values()).isdisjoint(second.connections.values())
+
+
+# -- the eleven things a client of agentpool's fork must do (docs/dialects.md) ---------------------------------------
+
+CLIENT: dict[str, Any] = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "mcp", "version": "0.1.0"}}
+
+
+class Fork:
+    """Speaks as the fork does: all on the lane is a request, ids count from 0, what is asked is answered `{}`."""
+
+    def __init__(self, agent: RawAgent, port: Port, lane: RawAgent, host: ToolHost) -> None:
+        self.agent, self.port, self.lane, self.host = agent, port, lane, host
+
+    async def connect(self, **params: Any) -> str:
+        params = params or {"server": {"name": "page-tools", "type": "acp", "id": "S"}, "acpId": "S"}
+        answer = await self.agent.ask("mcp/connect", params)
+        connection: str = answer["result"]["connectionId"]
+        return connection
+
+    async def mcp(self, connection: str, method: str, params: Any = None, outer: str = "mcp/message") -> Record:
+        message = {"connectionId": connection, "method": method}
+        return await self.agent.ask(outer, message if params is None else {**message, "params": params})
+
+    async def call(self, connection: str, tool: str, **arguments: Any) -> Record:
+        return await self.mcp(connection, "tools/call", {"name": tool, "arguments": arguments})
+
+    async def open(self, **capabilities: Any) -> str:
+        connection = await self.connect()
+        await self.mcp(connection, "initialize", {**CLIENT, "capabilities": capabilities})
+        await self.mcp(connection, "notifications/initialized")
+        return connection
+
+
+@asynccontextmanager
+async def fork() -> AsyncIterator[Fork]:
+    server = FastMCP("page-tools")
+
+    @server.tool
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @server.tool
+    def verdict() -> dict[str, int]:
+        return {"error": 7}
+
+    @server.tool
+    async def hang() -> None:
+        await anyio.sleep_forever()
+
+    @server.tool
+    async def ask(ctx: Context) -> str:
+        answer = await ctx.elicit("Sure?", response_type=bool)
+        return answer.action
+
+    agent_end, port_end = memory_channel_pair()
+    ours, sandbox = memory_channel_pair()
+    async with ToolHost() as host, anyio.create_task_group() as tasks:
+        host.mount(server, "page-tools")
+        host.declare("page-tools", "S")
+        port = Port(port_end)
+        await tasks.start(port.run)
+        port.attach("a", ours, "sp1.")
+        port.core.declare("a", "S")
+        tasks.start_soon(host.serve, sandbox, "sp1.")
+        with anyio.fail_after(20):
+            yield Fork(RawAgent(agent_end), port, RawAgent(port.acp), host)  # type: ignore[arg-type]
+        await agent_end.aclose()
+
+
+@pytest.mark.parametrize("params", [{"acpId": "S"}, {"server": {"type": "acp", "name": "n", "id": "S"}}])
+async def test_fork_01_the_server_is_found_by_either_id(params: Record) -> None:
+    async with fork() as peer:
+        assert await peer.connect(**params)
+
+
+async def test_fork_02_notifications_sent_as_requests_are_answered() -> None:
+    async with fork() as peer:
+        connection = await peer.open()
+        for method in ("notifications/initialized", "notifications/cancelled", "notifications/vendor"):
+            assert (await peer.mcp(connection, method))["result"] == {}
+
+
+async def test_fork_03_every_error_has_data() -> None:
+    async with fork() as peer:
+        connection = await peer.open()
+        assert "data" in (await peer.call(connection, "nope"))["error"]
+        assert "data" in (await peer.mcp(connection, "vendor/x"))["error"]
+        assert "data" in (await peer.mcp("nobody's", "ping"))["error"]
+        asked = await peer.agent.post("fs/read_text_file", {"path": "AGENTS.md"})
+        assert (await peer.lane.receive())["id"] == asked
+        await peer.lane.send({"jsonrpc": "2.0", "id": asked, "error": {"code": -32601, "message": "no files"}})
+        assert (await peer.agent.answer(asked))["error"] == {"code": -32601, "message": "no files", "data": None}
+
+
+async def test_fork_04_results_are_objects_without_error() -> None:
+    async with fork() as peer:
+        connection = await peer.open()
+        for answer in (
+            await peer.call(connection, "verdict"),
+            await peer.call(connection, "add", a=1, b=2),
+            await peer.mcp(connection, "tools/list"),
+            await peer.mcp(connection, "ping"),
+        ):
+            assert isinstance(answer["result"], dict)
+            assert "error" not in answer["result"]
+
+
+async def test_fork_05_an_empty_answer_to_a_question_fails_its_tool_alone() -> None:
+    async with fork() as peer:
+        connection = await peer.open(elicitation={"form": {}})
+        call = await peer.agent.post(
+            "mcp/message", {"connectionId": connection, "method": "tools/call", "params": {"name": "ask"}}
+        )
+        question = await peer.agent.receive()
+        assert question["params"]["method"] == "elicitation/create"
+        await peer.agent.send({"jsonrpc": "2.0", "id": question["id"], "result": {}})
+        assert (await peer.agent.answer(call))["result"]["isError"] is True
+        assert (await peer.call(connection, "add", a=1, b=2))["result"]["structuredContent"] == {"result": 3}
+
+
+async def test_fork_06_connections_end_without_a_disconnect() -> None:
+    async with fork() as peer:
+        connection = await peer.open()
+        peer.host.withdraw("S")  # the session was closed
+        await peer.port.withdraw("S")
+        assert (await peer.mcp(connection, "ping"))["error"]["code"] == -32602
+        assert peer.port.core.connections("a") == []
+
+
+async def test_fork_07_a_call_that_a_cancelled_turn_leaves_is_settled() -> None:
+    async with fork() as peer:
+        connection = await peer.open()
+        message = {"connectionId": connection, "method": "tools/call", "params": {"name": "hang"}}
+        call = await peer.agent.post("mcp/message", message)
+        while not peer.port.core.open_requests:
+            await anyio.lowlevel.checkpoint()
+        await peer.port.stop("S")
+        assert (await peer.agent.answer(call))["error"]["code"] == -32800
+        assert (await peer.call(connection, "add", a=1, b=2))["result"]["structuredContent"] == {"result": 3}
+
+
+async def test_fork_08_the_alias_is_read_and_nothing_is_connected_from_here() -> None:
+    async with fork() as peer:
+        connection = await peer.open()
+        assert (await peer.mcp(connection, "ping", outer="_mcp/message"))["result"] == {}
+        assert [m for m in peer.agent.other if "connect" in m["method"]] == []
+
+
+async def test_fork_09_connection_ids_are_texts_of_their_own() -> None:
+    async with fork() as peer:
+        ids = [await peer.connect() for _ in range(3)]
+        assert len(set(ids)) == 3
+        assert all(isinstance(connection, str) and connection for connection in ids)
+
+
+async def test_fork_10_zero_is_an_id_and_the_directions_do_not_meet() -> None:
+    async with fork() as peer:
+        await peer.lane.post("session/new", {"cwd": "/"}, request_id=0)
+        asked = await peer.agent.receive()
+        assert (asked["id"], asked["method"]) == (0, "session/new")
+        opened = await peer.agent.ask("mcp/connect", {"acpId": "S"}, request_id=0)
+        assert opened["id"] == 0
+        await peer.agent.send({"jsonrpc": "2.0", "id": 0, "result": {"sessionId": "s"}})
+        assert (await peer.lane.answer(0))["result"] == {"sessionId": "s"}
+
+
+async def test_fork_11_the_probe_for_the_other_era_is_refused_and_the_handshake_follows() -> None:
+    async with fork() as peer:
+        connection = await peer.connect()
+        meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+        refused = await peer.mcp(connection, "server/discover", {"_meta": meta})
+        assert refused["error"]["code"] == -32601
+        assert "data" in refused["error"]
+        assert "result" in await peer.mcp(connection, "initialize", {**CLIENT, "capabilities": {}})
 
 
 def test_there_are_all_recordings() -> None:

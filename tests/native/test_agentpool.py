@@ -813,6 +813,7 @@ class TestGuard:
         for line in counted["refusals"]:
             assert "install agentpool==2.9.18 with 'pydantic-ai-slim<2'" in line
         assert counted["library"] == {"agent": False, "options": False}
+        assert counted["hosts"] == "ToolHost" or "sandport[host]" in counted["hosts"]
 
     async def test_without_agentpool(self) -> None:
         command = [sys.executable, "-m", "sandport_native", "agentpool", "check"]

@@ -45,6 +45,13 @@ for package, version in (("agentpool", "2.9.19"), ("pydantic-ai-slim", "2.0.0"))
 from sandport_native.agentpool.agent import SandportAgent  # noqa: E402
 from sandport_native.agentpool.serve import ServeOptions  # noqa: E402
 
+try:
+    from sandport import ToolHost
+
+    hosts = ToolHost.__name__
+except ImportError as error:  # MCP SDK 1 is here: the agent's side works, and the message says what hosting needs
+    hosts = str(error)
+
 library = {"agent": SandportAgent.mcp_over_acp, "options": ServeOptions(None).mcp_over_acp}
 print(
     json.dumps(
@@ -54,6 +61,7 @@ print(
             "refusals": refusals,
             "versions": versions,
             "library": library,
+            "hosts": hosts,
         }
     )
 )
