@@ -5,25 +5,14 @@ Invariant: nothing here knows a key. The page adds it to the requests on their w
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
+from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models import Model
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from sandport_demo import Answer, Call, Done, Step, Tool, plan
+from sandport_demo.model import function_model
 
 if TYPE_CHECKING:
     import httpx2
@@ -47,8 +36,11 @@ class ModelChoice:
 
 def demo_model() -> ModelChoice:
     """The demo script: deterministic, needs nothing, and says that it is a script."""
-    model = FunctionModel(_respond, stream_function=_stream, model_name="sandport-demo")
-    return ModelChoice(model, "demo script", scripted=True)
+    return ModelChoice(function_model(_failure), "demo script", scripted=True)
+
+
+def _failure(part: ToolReturnPart) -> str | None:
+    return None if part.outcome == "success" else part.model_response_str(wrap_if_error=False)
 
 
 def endpoint_model(name: str, client: Callable[[], httpx2.AsyncClient]) -> ModelChoice:
@@ -72,56 +64,3 @@ def endpoint_model(name: str, client: Callable[[], httpx2.AsyncClient]) -> Model
     )
     provider = OpenAICompatibleProvider("endpoint", openai_client=openai)
     return ModelChoice(OpenAIChatModel(name, provider=provider), name)
-
-
-# ---------------------------------------------------------------- the demo script
-
-
-def _read_history(messages: list[ModelMessage]) -> tuple[str, list[Done]]:
-    """The newest request in the history and the calls made for it since, in the order they were asked for."""
-    start, request = 0, ""
-    for index, message in enumerate(messages):
-        if isinstance(message, ModelRequest):
-            prompts = [part for part in message.parts if isinstance(part, UserPromptPart)]
-            if prompts:
-                start, request = index, "\n".join(map(_text, prompts))
-    calls: dict[str, Call] = {}
-    results: dict[str, Done] = {}
-    for message in messages[start:]:
-        for part in message.parts:
-            if isinstance(part, ToolCallPart):
-                calls[part.tool_call_id] = Call(part.tool_name, part.args_as_dict())
-            elif isinstance(part, ToolReturnPart) and part.tool_call_id in calls:
-                good = part.outcome == "success"
-                error = None if good else part.model_response_str(wrap_if_error=False)
-                results[part.tool_call_id] = Done(calls[part.tool_call_id], part.content if good else None, error)
-    return request, [results[call_id] for call_id in calls if call_id in results]
-
-
-def _text(part: UserPromptPart) -> str:
-    content = part.content
-    return content if isinstance(content, str) else "\n".join(item for item in content if isinstance(item, str))
-
-
-def _next(messages: list[ModelMessage], info: AgentInfo) -> Step:
-    request, done = _read_history(messages)
-    return plan(request, [Tool(tool.name, tool.description or "") for tool in info.function_tools], done)
-
-
-async def _respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    step = _next(messages, info)
-    if isinstance(step, Answer):
-        return ModelResponse(parts=[TextPart(step.text)])
-    return ModelResponse(parts=[ToolCallPart(call.tool, dict(call.arguments)) for call in step])
-
-
-async def _stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
-    step = _next(messages, info)
-    if isinstance(step, Answer):
-        # Words with the space that follows them: enough pieces to see it stream, few enough to be quick.
-        for piece in re.findall(r"\S+\s*|\s+", step.text):
-            yield piece
-        return
-    for index, call in enumerate(step):
-        arguments: dict[str, Any] = dict(call.arguments)
-        yield {index: DeltaToolCall(name=call.tool, json_args=json.dumps(arguments))}

@@ -17,14 +17,13 @@ from acp import PermissionOption
 from acp.schema import AllowedOutcome
 from fastmcp.client.elicitation import ElicitResult
 
+from sandport.agent.forms import choices
+
 if TYPE_CHECKING:
     from agentpool.agents.context import AgentContext
     from agentpool_server.acp_server.session import ACPSession
 
 log = logging.getLogger("sandport.agentpool")
-
-MAX_CHOICES = 8
-"""More than this many buttons are no question any more."""
 
 
 class Questions:
@@ -63,17 +62,17 @@ class Questions:
                 return ElicitResult(action="cancel")
             return ElicitResult(action="accept" if answer == "accept" else "decline")
         # As it is on the wire: the fields have other names in each version of the MCP SDK.
-        choices = _choices(params.model_dump(by_alias=True)["requestedSchema"])
-        if choices is None:
+        found = choices(params.model_dump(by_alias=True)["requestedSchema"])
+        if found is None:
             log.info("%s asked for a form that permission buttons cannot show; declined", self._server)
             return ElicitResult(action="decline")
-        options = [(str(index), label) for index, (label, _) in enumerate(choices)]
+        options = [(str(index), label) for index, (label, _) in enumerate(found)]
         answer = await self._ask(message, [*options, ("decline", "Decline")])
         if answer is None:
             return ElicitResult(action="cancel")
         if answer == "decline":
             return ElicitResult(action="decline")
-        return ElicitResult(action="accept", content=choices[int(answer)][1])
+        return ElicitResult(action="accept", content=found[int(answer)][1])
 
     async def sample(self, messages: Sequence[Any], params: Any, context: Any) -> str:
         """fastmcp's sampling handler: the model's text. The person is asked first, since it spends their key."""
@@ -117,29 +116,3 @@ class Questions:
         if isinstance(outcome, AllowedOutcome) and outcome.option_id in dict(options):
             return outcome.option_id
         return None
-
-
-def _choices(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]] | None:
-    """The answers that buttons can give to a form: (label, content). None if buttons cannot fill the form."""
-    properties: dict[str, Any] = schema.get("properties", {})
-    required = schema.get("required", list(properties))
-    defaults = {name: prop["default"] for name, prop in properties.items() if "default" in prop}
-    asked = [name for name in properties if name in required and name not in defaults]
-    if not asked:
-        return [("Accept", defaults)]
-    if len(asked) > 1:
-        return None
-    name, prop = asked[0], properties[asked[0]]
-    if prop.get("type") == "boolean":
-        return [("Yes", {**defaults, name: True}), ("No", {**defaults, name: False})]
-    titled = [
-        (option.get("title", str(option["const"])), option["const"])
-        for option in prop.get("oneOf", ())
-        if "const" in option
-    ]
-    values = titled or list(
-        zip(prop.get("enumNames", map(str, prop.get("enum", ()))), prop.get("enum", ()), strict=False)
-    )
-    if not values or len(values) > MAX_CHOICES:
-        return None
-    return [(str(label), {**defaults, name: value}) for label, value in values]
