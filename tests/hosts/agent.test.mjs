@@ -11,9 +11,13 @@ import { once } from "node:events";
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { Readable, Writable } from "node:stream";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
-import { methods } from "@agentclientprotocol/sdk";
+import { fromMcpServer } from "@agentclientprotocol/sdk/experimental/mcp-server";
+import { client, McpOverAcpProvider, methods, ndJsonStream } from "@agentclientprotocol/sdk/unstable";
+import { McpServer } from "@modelcontextprotocol/server";
+import * as z from "zod";
 import { scriptedEndpoint } from "../inpage/endpoint.mjs";
 import { compile, ROOT, removeCompiled } from "./compiled.mjs";
 import { CLI, Editor } from "./editor.mjs";
@@ -242,6 +246,49 @@ describe("sandport agent, started by", () => {
     const agent = ["--", process.execPath, CLI, "agent"];
     const { stdout } = await run(PYTHON, [lend, 'Call greet with {"name": "Ada"}', ...agent], { cwd: ROOT });
     assert.match(stdout.replaceAll(/\n/g, ""), /Hello, Ada!/);
+  });
+
+  it("a client that lends statelessly, by the official TypeScript SDK's own provider", async () => {
+    const child = spawn(process.execPath, [CLI, "agent"], { stdio: ["pipe", "pipe", "inherit"] });
+    editors.push({ child });
+    let said = "";
+    const seen = [];
+    const provider = new McpOverAcpProvider();
+    const server = () => {
+      const made = new McpServer({ name: "stateless", version: "1" });
+      const schema = z.object({ a: z.number(), b: z.number() });
+      made.registerTool("add", { inputSchema: schema }, ({ a, b }) => ({
+        content: [{ type: "text", text: String(a + b) }],
+      }));
+      return made;
+    };
+    const { agent } = client({ name: "stateless" })
+      .onRequest(methods.client.mcp.message, (request) => {
+        seen.push(request.params.method);
+        return provider.handleRequest(request);
+      })
+      .onRequest(methods.client.session.requestPermission, () => ({
+        outcome: { outcome: "selected", optionId: "once" },
+      }))
+      .onNotification(methods.client.session.update, ({ params: { update } }) => {
+        if (update.sessionUpdate === "agent_message_chunk") said += update.content.text;
+      })
+      .connect(ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout)));
+    const { declaration } = provider.registerServer(agent, {
+      name: "stateless",
+      handler: fromMcpServer(server).handler,
+    });
+    await agent.request(methods.agent.initialize, { protocolVersion: 1, clientCapabilities: {} });
+    const { sessionId } = await agent.request(methods.agent.session.new, {
+      cwd: "/",
+      mcpServers: [declaration],
+    });
+    const prompt = [{ type: "text", text: 'Call add with {"a": 20, "b": 22}' }];
+    await agent.request(methods.agent.session.prompt, { sessionId, prompt });
+    assert.match(said, /42/);
+    assert.ok(seen.includes("tools/call") && !seen.includes("initialize"), `${seen}`);
+    child.stdin.end();
+    await once(child, "close");
   });
 
   it("Sandport's own terminal", async () => {

@@ -4,6 +4,10 @@
  * Invariant: each check says what it saw when it fails. Nothing sleeps: each waits for an answer or an update.
  */
 
+import { fromMcpServer } from "@agentclientprotocol/sdk/experimental/mcp-server";
+import { type AnyMessage, client, McpOverAcpProvider, methods } from "@agentclientprotocol/sdk/unstable";
+import { McpServer } from "@modelcontextprotocol/server";
+import * as z from "zod";
 import {
   type AgentProgress,
   createInPageAgent,
@@ -349,6 +353,55 @@ const CHECKS: Record<string, (world: World) => Promise<string | undefined>> = {
     check(client.said.includes("11"), client.said);
     localStorage.setItem("inpage-test", id);
     return undefined;
+  },
+
+  async "a client that lends statelessly, by the official SDK's own provider"({ agent }) {
+    const channel = await agent.open();
+    const provider = new McpOverAcpProvider();
+    const methodsSeen: string[] = [];
+    let said = "";
+    const connection = client({ name: "stateless" })
+      .onRequest(methods.client.mcp.message, (request) => {
+        methodsSeen.push(request.params.method);
+        return provider.handleRequest(request);
+      })
+      .onNotification(methods.client.session.update, ({ params: { update } }) => {
+        if (update.sessionUpdate === "agent_message_chunk" && update.content.type === "text")
+          said += update.content.text;
+      })
+      .connect({
+        readable: new ReadableStream<AnyMessage>({
+          start: (controller) =>
+            channel.listen({
+              text: (text) => controller.enqueue(JSON.parse(text) as AnyMessage),
+              close: () => controller.close(),
+            }),
+        }),
+        writable: new WritableStream<AnyMessage>({
+          write: (message) => channel.send(JSON.stringify(message)),
+        }),
+      });
+    const { handler } = fromMcpServer(() => {
+      const server = new McpServer({ name: "stateless", version: "1" });
+      server.registerTool("add", { inputSchema: z.object({ a: z.number(), b: z.number() }) }, ({ a, b }) => ({
+        content: [{ type: "text", text: String(a + b) }],
+      }));
+      return server;
+    });
+    const { declaration } = provider.registerServer(connection.agent, { name: "stateless", handler });
+    await connection.agent.request(methods.agent.initialize, { protocolVersion: 1, clientCapabilities: {} });
+    // The SDK's types of the session know one release's declarations.
+    const { sessionId } = (await connection.agent.request(methods.agent.session.new, {
+      cwd: "/",
+      mcpServers: [declaration],
+    })) as { sessionId: string };
+    await connection.agent.request(methods.agent.session.prompt, {
+      sessionId,
+      prompt: [{ type: "text", text: 'Call add with {"a": 17, "b": 4}' }],
+    });
+    check(said.includes("21"), said);
+    check(methodsSeen.includes("tools/call") && !methodsSeen.includes("initialize"), `${methodsSeen}`);
+    return `${methodsSeen.length} requests`;
   },
 };
 
