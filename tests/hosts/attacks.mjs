@@ -89,7 +89,7 @@ export const ATTACKS = {
   "read the program's input (Deno)": "() => { Deno.stdin.readSync(new Uint8Array(1)); return 'read'; }",
   "write a file (node:sqlite)": `async (s) => {
     const { DatabaseSync } = await import('node:sqlite');
-    new DatabaseSync(s.out).exec('create table t (a)');
+    new DatabaseSync(s.out + '.db').exec('create table t (a)');
     return 'written';
   }`,
   "write a file (Deno.openKv)": "async (s) => { await Deno.openKv(s.out); return 'written'; }",

@@ -11,24 +11,15 @@ import { isObject, type JsonObject, member } from "../json-text.ts";
 import { lend } from "../lend.ts";
 import { ConsentError, type ToolAnswer, type ToolQuestion } from "../tools/consent.ts";
 import { LANE_METHODS, readLane } from "../wire.ts";
-import { type AgentAddress, openAgent } from "./address.ts";
-import { loadTools } from "./chat.ts";
+import { openAgent } from "./address.ts";
+import { type ChatOptions, loadTools } from "./chat.ts";
 import { isolationNotice } from "./host.ts";
 import { createHostSandbox } from "./sandbox.ts";
 import { Ending, leaving, serveStreams } from "./streams.ts";
 import { printable } from "./terminal.ts";
 
 /** Wishes of who starts the program. */
-export interface LendStreamsOptions {
-  readonly address: AgentAddress;
-  readonly tools: readonly string[];
-  readonly workspace?: string | undefined;
-  readonly yes: boolean;
-  readonly verbose: boolean;
-  readonly trusted: boolean;
-  readonly bundle?: string | undefined;
-  readonly timeLimit?: number | undefined;
-}
+export type LendStreamsOptions = Omit<ChatOptions, "prompt">;
 
 /** Serves until the editor or the agent ends. Returns the exit status. */
 export async function lendOnStreams(options: LendStreamsOptions): Promise<number> {
