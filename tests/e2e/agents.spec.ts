@@ -72,6 +72,9 @@ test("switching in the middle of a turn stops it", async ({ gateway, driver, pag
   await expect(page.getByRole("button", { name: "Send" })).toBeVisible();
   expect(await driver.ask("say fresh")).toBe("fresh");
   await expect(driver.messages("You")).toHaveText(["say fresh"]);
+  await expect(page.locator("#chat .notice, #chat .problem").filter({ hasNotText: "no tools" })).toHaveCount(
+    0,
+  );
 });
 
 test("a reload in the middle of a turn: the conversation is there, and the person is told", async ({

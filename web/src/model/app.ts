@@ -120,13 +120,13 @@ export class App {
   chooseAgent(name: string): void {
     const agents = store.agents.value;
     if (!agents || agents.current === name) return;
-    // What was going on with the one before ends here.
-    if (store.working.value) this.stop();
+    const stopped = store.working.value ? this.#link?.cancel() : undefined;
     store.agents.value = { ...agents, current: name };
     keepAgent(name);
     this.#leaveConversation();
     store.announcement.value = `Switching to the agent ${name}.`;
-    void this.#connect(lastSession(name));
+    // What was going on with the one before is stopped before its connection is closed.
+    void Promise.resolve(stopped).finally(() => this.#connect(lastSession(name)));
   }
 
   /** Switches a server of this page on or off. */
@@ -228,6 +228,8 @@ export class App {
 
   /** Ends what belongs to one conversation alone. */
   #leaveConversation(): void {
+    this.#link?.abandon();
+    store.agent.value = { phase: "offline" };
     store.items.value = [];
     endSession();
   }

@@ -69,6 +69,7 @@ export class Link {
   #serverIds: readonly string[] = [];
   #replay: readonly Item[] | undefined;
   #problem: Problem | undefined;
+  #abandoned = false;
   readonly #onProblem: (problem: Problem | undefined) => void;
 
   constructor(options: LinkOptions, onProblem: (problem: Problem | undefined) => void) {
@@ -94,6 +95,14 @@ export class Link {
     this.#kept.stop();
   }
 
+  /** The person leaves this conversation: what still happens in it is no longer shown. */
+  abandon(): void {
+    this.#abandoned = true;
+    withdrawQuestions();
+    store.working.value = false;
+    noteTurn(undefined);
+  }
+
   /** The session of this link, if it came so far. */
   get sessionId(): string | undefined {
     return this.#sessionId;
@@ -115,12 +124,12 @@ export class Link {
     this.#setProblem(undefined);
     try {
       const reason = await agent.prompt(text);
-      if (agent === this.#agent) this.#turnEnded(reason);
+      if (agent === this.#agent && !this.#abandoned) this.#turnEnded(reason);
     } catch (error) {
       // When the connection is gone, the loss itself is shown.
       if (agent === this.#agent) this.#setProblem(turnProblem(error));
     } finally {
-      if (agent === this.#agent) {
+      if (agent === this.#agent && !this.#abandoned) {
         noteTurn(undefined);
         store.working.value = false;
         store.items.value = endTools(store.items.value, "failed", Date.now());
@@ -183,6 +192,7 @@ export class Link {
   }
 
   #setProblem(problem: Problem | undefined): void {
+    if (this.#abandoned) return;
     this.#problem = problem;
     this.#onProblem(problem);
   }
@@ -205,6 +215,7 @@ export class Link {
       const agent = await Agent.connect(port.acp, {
         update: (update, inputText) => {
           const now = Date.now();
+          if (this.#abandoned) return;
           if (this.#replay) this.#replay = applyUpdate(this.#replay, update, now, inputText);
           else store.items.value = applyUpdate(store.items.value, update, now, inputText);
         },
@@ -318,7 +329,7 @@ export class Link {
     this.#options.onLog();
     withdrawQuestions();
     store.agent.value = { phase: "offline" };
-    if (store.working.value) {
+    if (store.working.value && !this.#abandoned) {
       noteTurn(undefined);
       store.working.value = false;
       store.items.value = addNotice(
