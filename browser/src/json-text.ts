@@ -91,6 +91,27 @@ export function findMember(text: string, name: string): Span | undefined {
   return found;
 }
 
+/**
+ * Whether the object that `text` holds has two members of one name. Readers differ in which of them counts.
+ *
+ * @param text a JSON object; it must have been parsed before, for nothing is checked here.
+ */
+export function hasTwins(text: string): boolean {
+  const names = new Set<string>();
+  let count = 0;
+  let at = space(text, space(text, 0) + 1);
+  while (text[at] === '"') {
+    const keyEnd = afterString(text, at);
+    const raw = text.slice(at, keyEnd);
+    names.add(raw.includes("\\") ? JSON.parse(raw) : raw.slice(1, -1));
+    count += 1;
+    at = space(text, afterValue(text, space(text, space(text, keyEnd) + 1)));
+    if (text[at] !== ",") break;
+    at = space(text, at + 1);
+  }
+  return names.size < count;
+}
+
 /** The text of a member of the object that `text` holds; see {@link findMember}. */
 export function memberText(text: string, name: string): string | undefined {
   const span = findMember(text, name);

@@ -14,7 +14,7 @@
  * `core/sandport/port.py` is the same machine; both are held to `tests/vectors/port`.
  */
 
-import { addMember, isObject, type JsonObject, member, memberText } from "./json-text.ts";
+import { addMember, hasTwins, isObject, type JsonObject, member, memberText } from "./json-text.ts";
 import {
   CANCEL_METHODS,
   type Dialect,
@@ -42,7 +42,8 @@ export interface Delivery {
 
 /**
  * Why a text was dropped. From the channel: `malformed`; `unknown-connection` a notification for nobody; `not-open` an
- * answer to a request of a sandbox that is no more. From a sandbox: `malformed` no JSON-RPC message; `too-large`,
+ * answer to a request of a sandbox that is no more. From a sandbox: `malformed` no JSON-RPC message, or one with two
+ * members of a name; `too-large`,
  * `too-fast` over a limit; `not-open` an answer nobody waits for; `not-allowed` a method that a sandbox may not send;
  * `unknown-connection` a connection or request that is not live with it; `bad-id` a request id without its prefix;
  * `duplicate-id` an id still open. `unknown-sandbox`: the sandbox is gone. `overflow`: a notification for a sandbox
@@ -186,6 +187,20 @@ function resultText(id: IdText): string {
 
 function isError(value: unknown): value is JsonObject {
   return isObject(value) && Number.isInteger(value["code"]) && typeof value["message"] === "string";
+}
+
+/** How the answers of our own hosts begin. */
+const ANSWER = /^\{"jsonrpc":"2\.0","id":("[^"\\]*"|-?[0-9]+),"(?:result|error)":/;
+
+/**
+ * Whether an agent that takes the first of two members with one name would read the envelope otherwise than this port,
+ * which takes the last. The start of an answer says it at once; other messages are small.
+ */
+function isAmbiguous(text: string, message: JsonObject): boolean {
+  const first = Object.hasOwn(message, "method") ? undefined : ANSWER.exec(text)?.[1];
+  const id: unknown = first === undefined ? undefined : JSON.parse(first);
+  if (typeof id === "string" || Number.isSafeInteger(id)) return id !== message["id"];
+  return hasTwins(text) || (isObject(message["params"]) && hasTwins(memberText(text, "params") ?? "{}"));
 }
 
 /** The connection id in an answer to connect. */
@@ -521,6 +536,7 @@ export class PortCore {
     } catch {
       return this.#drop("malformed");
     }
+    if (isAmbiguous(text, message)) return this.#drop("malformed");
     if (!Object.hasOwn(message, "method")) return this.#answerFrom(sandbox, text, message);
     const refused = this.#refuse(sandbox, state, text, message, now);
     if (refused === undefined) return [{ to: "channel", text }];

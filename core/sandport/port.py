@@ -18,6 +18,8 @@ and both are held to `tests/vectors/port`.
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -61,9 +63,10 @@ DropReason = Literal[
 From the channel: `malformed`; `unknown-connection` a notification for nobody; `not-open` an answer to a request of a
 sandbox that is no more; `overflow` a notification for a sandbox that holds too much already.
 
-From a sandbox: `malformed` no JSON-RPC message; `too-large`, `too-fast` over a limit; `not-open` an answer nobody waits
-for; `not-allowed` a method that a sandbox may not send; `unknown-connection` a connection or request that is not live
-with it; `bad-id` a request id without its prefix; `duplicate-id` an id in use; `unknown-sandbox` it is gone.
+From a sandbox: `malformed` no JSON-RPC message, or one with two members of a name; `too-large`, `too-fast` over a
+limit; `not-open` an answer nobody waits for; `not-allowed` a method that a sandbox may not send; `unknown-connection` a
+connection or request that is not live with it; `bad-id` a request id without its prefix; `duplicate-id` an id in use;
+`unknown-sandbox` it is gone.
 """
 
 
@@ -421,6 +424,8 @@ class PortCore:
             message = decode(text, limit=max(len(text), 1))
         except PeerError:
             return self._drop("malformed")
+        if _is_ambiguous(text, message):
+            return self._drop("malformed")
         if "method" not in message:
             return self._answer_from(sandbox, state, text, message)
         refused = self._refuse(sandbox, state, text, message, now)
@@ -609,6 +614,33 @@ class PortCore:
     def _drop(self, reason: DropReason) -> list[Delivery]:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
         return []
+
+
+_ANSWER: Final = re.compile(r'\{"jsonrpc":"2\.0","id":("[^"\\]*"|-?[0-9]+),"(?:result|error)":')
+"""How the answers of our own hosts begin."""
+
+
+class _Object(dict[str, Any]):
+    """A JSON object that remembers whether it had two members of one name."""
+
+    twins = False
+
+    @classmethod
+    def of(cls, pairs: list[tuple[str, Any]]) -> _Object:
+        found = cls(pairs)
+        found.twins = len(found) < len(pairs)
+        return found
+
+
+def _is_ambiguous(text: str, message: Message) -> bool:
+    """Whether an agent that takes the first of two members with one name would read the envelope otherwise than this
+    port, which takes the last. The start of an answer says it at once; other messages are small."""
+    start = None if "method" in message else _ANSWER.match(text)
+    if start is not None:
+        request_id = message.get("id")
+        return not is_id(request_id) or id_key(json.loads(start[1])) != id_key(request_id)
+    top = json.loads(text, object_pairs_hook=_Object.of)
+    return any(isinstance(part, _Object) and part.twins for part in (top, top.get("params")))
 
 
 class _AlreadySo(Exception):

@@ -2,7 +2,7 @@
 
 import { memberText } from "sandport";
 import { describe, expect, it } from "vitest";
-import { addMember, findMember } from "../../browser/src/json-text.ts";
+import { addMember, findMember, hasTwins } from "../../browser/src/json-text.ts";
 
 describe("memberText", () => {
   it.each([
@@ -33,5 +33,19 @@ describe("addMember", () => {
       '{"n":9007199254740993, "error": {"code":1 ,"data":null} }',
     );
     expect(addMember('{"error":{}}', "error", "data", "null")).toBe('{"error":{"data":null}}');
+  });
+});
+
+describe("hasTwins", () => {
+  it.each([
+    ['{"a":1,"b":2}', false],
+    ["{ }", false],
+    ['{"a":{"b":1,"b":2}}', false],
+    ['{"a":1,"a":1}', true],
+    ['{"a":[{"x":"}"}],"b":0,"a":2}', true],
+    ['{"a":1,"\\u0061":2}', true],
+    ['{"__proto__":1,"b":2}', false],
+  ])("%s", (text, twins) => {
+    expect(hasTwins(text)).toBe(twins);
   });
 });
