@@ -55,7 +55,8 @@ class Chat {
   #leaving = false;
   /** Why the connection to the agent is over. */
   #over: string | undefined;
-  #interrupted: (() => void) | undefined;
+  /** Ends the program, with an exit status. */
+  #end: ((status: number) => void) | undefined;
 
   constructor(options: ChatOptions) {
     this.#options = options;
@@ -77,13 +78,15 @@ class Chat {
   }
 
   async run(): Promise<number> {
-    const interrupted = new Promise<number>((resolve) => {
-      this.#interrupted = () => resolve(INTERRUPTED);
+    const ended = new Promise<number>((resolve) => {
+      this.#end = resolve;
     });
     const interrupt = (): void => this.#interrupt();
     process.on("SIGINT", interrupt);
+    // Whoever reads the answers has had enough, as `head` has.
+    process.stdout.on("error", () => this.#end?.(0));
     try {
-      return await Promise.race([this.#converse(), interrupted]);
+      return await Promise.race([this.#converse(), ended]);
     } finally {
       process.removeListener("SIGINT", interrupt);
       this.#sandbox.terminate();
@@ -232,7 +235,7 @@ class Chat {
       void this.#conversation?.cancel().catch(() => {});
       this.#aside("Stopping. Ctrl-C again ends.");
     } else if (turn || !this.#conversation || this.#leaving || this.#options.prompt !== undefined) {
-      this.#interrupted?.();
+      this.#end?.(INTERRUPTED);
     } else if (!terminal.input.discard()) {
       this.#leaving = true;
       this.#aside("Ctrl-C again, or Ctrl-D, ends.");
