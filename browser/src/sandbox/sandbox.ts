@@ -123,6 +123,8 @@ export class Sandbox {
   #life: Promise<Life>;
   #instance: Launched | undefined;
   #endLife: ((error: SandboxError) => void) | undefined;
+  /** The module that is being put back in a new life. */
+  #restoring: string | undefined;
   #onBootEvent: ((event: WorkerEvent) => void) | undefined;
   #imageRefused = false;
   /** Until then a death is held against the image. */
@@ -308,7 +310,13 @@ export class Sandbox {
     this.#imageRefused = false;
     this.#crashes = [];
     this.#end(reason, true);
-    await this.#life;
+    // A life that ends while it begins is followed by another.
+    for (let life = this.#life; ; life = this.#life) {
+      const settled = await life.catch((error: unknown) => error);
+      if (life !== this.#life) continue;
+      if (settled instanceof Error) throw settled;
+      return;
+    }
   }
 
   /** Ends the sandbox for good. */
@@ -335,6 +343,10 @@ export class Sandbox {
         } catch (error) {
           if (boot !== this.#boots || this.#abort.signal.aborted) throw error;
           this.#instance?.destroy();
+          this.#instance = undefined;
+          this.#rejectPending(error);
+          // Neither the image nor a file is to blame for what a module does.
+          if (this.#leaveOut(messageOf(error))) continue;
           // It is this error, when the files could not be had.
           const assets = await loading;
           stage = "runtime";
@@ -448,7 +460,8 @@ export class Sandbox {
       if (image) await Promise.race([this.#prove(instance), died]);
       const ready = { ...claimed, ms: { ...claimed.ms, total: performance.now() - began } };
       this.#onBootEvent = undefined;
-      await this.#restore(instance);
+      clearTimeout(timer);
+      await Promise.race([this.#restore(instance, (error) => ended?.(error)), died]);
       this.#state = "ready";
       this.#imageTrustedFrom = image ? performance.now() + IMAGE_PROBATION : 0;
       this.#watch();
@@ -466,16 +479,48 @@ export class Sandbox {
     for (let round = 0; round < PROOFS; round += 1) await this.#ask(instance, { op: "listTools" });
   }
 
-  /** Puts back what an earlier life had. A module that no longer loads is said in the log, and harms nothing else. */
-  async #restore(instance: Launched): Promise<void> {
-    for (const mount of this.#mounts) await this.#mount(instance, mount);
+  /**
+   * Puts back what an earlier life had. What no longer works is said in the log, and harms nothing else.
+   * @param fail ends this life.
+   */
+  async #restore(instance: Launched, fail: (error: Error) => void): Promise<void> {
+    const attempt = async (what: string, work: Promise<unknown>): Promise<void> => {
+      await work.catch((error: unknown) => {
+        if (this.#instance === instance)
+          this.#emitter.emit("log", { stream: "stderr", text: `${what}: ${messageOf(error)}\n` });
+      });
+    };
+    for (const mount of this.#mounts) await attempt(mount.path, this.#mount(instance, mount));
+    const limit = this.#hangLimit();
     for (const [name, module] of this.#modules) {
-      await this.#loadModule(instance, name, module).catch((error: unknown) =>
-        this.#emitter.emit("log", { stream: "stderr", text: `${name}: ${messageOf(error)}\n` }),
-      );
+      if (this.#instance !== instance) return;
+      this.#restoring = name;
+      // Two steps, unpacking and running, have a limit of their own inside.
+      const late = (): void => fail(new Error("it did not end, nor could it be stopped"));
+      const timer = limit === null ? undefined : setTimeout(late, 2 * limit * 1000);
+      await attempt(name, this.#loadModule(instance, name, module));
+      clearTimeout(timer);
+      this.#restoring = undefined;
     }
     const servers = [...this.#declared].map(([id, name]) => ({ name, id }));
     if (servers.length > 0) await this.#ask(instance, { op: "declare", servers });
+  }
+
+  /** A module that ended the life in which it was put back gets no other; false when there is none. */
+  #leaveOut(reason: string): boolean {
+    const name = this.#restoring;
+    this.#restoring = undefined;
+    if (name === undefined) return false;
+    this.#modules.delete(name);
+    const text = `${name}: loading it again ended the sandbox (${reason}); it is left out from now on\n`;
+    this.#emitter.emit("log", { stream: "stderr", text });
+    return true;
+  }
+
+  #rejectPending(error: unknown): void {
+    const reason = error instanceof Error ? error : new SandboxError(String(error));
+    for (const { reject } of this.#pending.values()) reject(reason);
+    this.#pending.clear();
   }
 
   /** Ends this life at once; `again` starts the next one. */
@@ -485,8 +530,8 @@ export class Sandbox {
     this.#instance = undefined;
     instance?.destroy();
     const error = new SandboxError(reason);
-    for (const { reject } of this.#pending.values()) reject(error);
-    this.#pending.clear();
+    this.#restoring = undefined;
+    this.#rejectPending(error);
     this.#endLife?.(error);
     this.#boots += 1;
     const joined = this.#joined;
@@ -530,6 +575,7 @@ export class Sandbox {
       return;
     }
     const now = performance.now();
+    this.#leaveOut(reason);
     if (now < this.#imageTrustedFrom) this.#imageRefused = true;
     this.#crashes = [...this.#crashes.filter((at) => now - at < CRASH_WINDOW), now];
     const restarting = this.#crashes.length < MAX_CRASHES;
@@ -658,13 +704,7 @@ export class Sandbox {
 
   #watch(): void {
     this.#unwatch();
-    const { hangLimit, timeLimit } = this.#options;
-    const limit =
-      hangLimit !== undefined
-        ? hangLimit
-        : timeLimit === null
-          ? null
-          : (timeLimit ?? DEFAULT_TIME_LIMIT) + DEFAULT_GRACE;
+    const limit = this.#hangLimit();
     if (limit === null) return;
     this.#timer = setInterval(() => {
       const instance = this.#instance;
@@ -683,6 +723,12 @@ export class Sandbox {
           });
       }
     }, PING_MS);
+  }
+
+  #hangLimit(): number | null {
+    const { hangLimit, timeLimit = DEFAULT_TIME_LIMIT } = this.#options;
+    if (hangLimit !== undefined) return hangLimit;
+    return timeLimit === null ? null : timeLimit + DEFAULT_GRACE;
   }
 
   #unwatch(): void {
