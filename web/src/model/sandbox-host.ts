@@ -24,6 +24,9 @@ export class SandboxHost {
   #began: PromiseWithResolvers<Sandbox> = withResolvers();
   #declared: readonly string[] = [];
   #withdrawn: Promise<unknown> = Promise.resolve();
+  #refreshing = false;
+  /** The list may have changed since it was asked for. */
+  #stale = false;
 
   constructor(options: SandboxHostOptions) {
     this.#options = options;
@@ -134,12 +137,20 @@ export class SandboxHost {
     await sandbox.unloadTools(name);
   }
 
+  /** One question at a time, however often the sandbox says that its tools changed. */
   async #refreshTools(): Promise<void> {
-    try {
-      store.tools.value = (await this.#sandbox?.listTools()) ?? [];
-    } catch {
-      // It died meanwhile; the next life says what it has.
+    this.#stale = true;
+    if (this.#refreshing) return;
+    this.#refreshing = true;
+    while (this.#stale) {
+      this.#stale = false;
+      try {
+        store.tools.value = (await this.#sandbox?.listTools()) ?? [];
+      } catch {
+        // It died meanwhile; the next life says what it has.
+      }
     }
+    this.#refreshing = false;
   }
 }
 
