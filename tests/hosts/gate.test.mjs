@@ -218,16 +218,17 @@ describe("answers to the agent count for the sandbox", () => {
     const { Consents } = await load("node/consents.js");
     const consents = new Consents();
     consents.granted("write", { b: 1, a: [{ d: 2, c: 3 }] }, false);
-    assert.equal(consents.take("mine", "write", { b: 1, a: [{ d: 2, c: 4 }] }), false);
-    assert.equal(consents.take("mine", "erase", { b: 1, a: [{ d: 2, c: 3 }] }), false);
-    assert.equal(consents.take("mine", "write", { a: [{ c: 3, d: 2 }], b: 1 }), true);
-    assert.equal(consents.take("mine", "write", { a: [{ c: 3, d: 2 }], b: 1 }), false);
+    assert.equal(consents.take("mine", "write", { b: 1, a: [{ d: 2, c: 4 }] }), undefined);
+    assert.equal(consents.take("mine", "erase", { b: 1, a: [{ d: 2, c: 3 }] }), undefined);
+    assert.equal(consents.take("mine", "write", { a: [{ c: 3, d: 2 }], b: 1 }), "once");
+    assert.equal(consents.take("mine", "write", { a: [{ c: 3, d: 2 }], b: 1 }), undefined);
     consents.granted("write", {}, false);
     consents.endTurn();
-    assert.equal(consents.take("mine", "write", {}), false);
+    assert.equal(consents.take("mine", "write", {}), undefined);
     consents.granted("mine/write", {}, true);
-    assert.equal(consents.take("mine", "write", { any: 1 }), true);
-    assert.equal(consents.take("other", "write", {}), false);
+    assert.equal(consents.take("other", "write", {}), undefined);
+    assert.equal(consents.take("mine", "write", { any: 1 }), "always");
+    assert.equal(consents.take("mine", "write", { any: 1 }), undefined);
   });
 });
 

@@ -219,8 +219,8 @@ class Chat {
 
   async #mayRun(question: ToolQuestion): Promise<ToolAnswer> {
     const { server, tool, arguments: args, readOnly } = question;
-    if (readOnly || this.#consents.take(server, tool, args)) return "once";
-    return this.#terminal.toolQuestion({ ...question, signal: this.#whileTurn(question.signal) });
+    const answered = readOnly ? "once" : this.#consents.take(server, tool, args);
+    return answered ?? this.#terminal.toolQuestion({ ...question, signal: this.#whileTurn(question.signal) });
   }
 
   #whileTurn(signal: AbortSignal): AbortSignal {

@@ -21,14 +21,22 @@ export class Consents {
     else this.#once.push({ title, arguments: canonical(args) });
   }
 
-  /** Whether a call was allowed; one that was allowed once is used up. */
-  take(server: string, tool: string, args: unknown): boolean {
+  /**
+   * What was answered for a call; it is used up. "always" is for whoever remembers the tool as it is now: one that changes
+   * later is asked for anew.
+   */
+  take(server: string, tool: string, args: unknown): "once" | "always" | undefined {
     const titles = [tool, `${server}_${tool}`, `${server}/${tool}`];
-    if (titles.some((title) => this.#always.has(title))) return true;
+    const always = titles.find((title) => this.#always.has(title));
+    if (always !== undefined) {
+      this.#always.delete(always);
+      return "always";
+    }
     const text = canonical(args);
     const at = this.#once.findIndex((one) => titles.includes(one.title) && one.arguments === text);
-    if (at >= 0) this.#once.splice(at, 1);
-    return at >= 0;
+    if (at < 0) return undefined;
+    this.#once.splice(at, 1);
+    return "once";
   }
 
   /** The turn is over: calls that were allowed and not made are not allowed later. */
