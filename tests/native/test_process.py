@@ -22,6 +22,7 @@ def spec(code: str) -> AgentSpec:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "READ_AHEAD", 256 * KIB)
+    monkeypatch.setattr(process, "PIPE_BYTES", 64 * KIB)
     monkeypatch.setattr(process, "INPUT_TIMEOUT", 0.5)
 
 
