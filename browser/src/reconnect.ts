@@ -101,10 +101,10 @@ export interface KeepConnectedOptions {
   /** Called at each change. */
   onState(state: ConnectionState): void;
   /**
-   * Asked when an attempt failed before it opened: return true if the server is there and refuses, so that trying
-   * again is useless. Browsers hide the difference between 403 and no server.
+   * Asked when an attempt failed before it opened: return true, or the reason, if the server is there and refuses, so
+   * that trying again is useless. Browsers hide the difference between 403 and no server.
    */
-  isRefusal?(): Promise<boolean>;
+  isRefusal?(): Promise<boolean | string>;
   readonly times?: ReconnectTimes;
   /**
    * Asks a silent connection whether it lives, and again when the page becomes visible, is thawed or comes online:
@@ -274,10 +274,11 @@ export function keepConnected(options: KeepConnectedOptions): KeptConnection {
       if (stopped) return;
       const last: ChannelClose =
         error instanceof ChannelClosedError ? error : { code: CLOSE_ABNORMAL, reason: String(error) };
-      const refused =
-        last.code === CLOSE_ABNORMAL && (await options.isRefusal?.().catch(() => false)) === true;
+      const refusal =
+        last.code === CLOSE_ABNORMAL ? await options.isRefusal?.().catch(() => false) : undefined;
       if (stopped) return;
-      ended(refused ? { code: CLOSE_POLICY, reason: "" } : last);
+      const reason = typeof refusal === "string" ? refusal : refusal ? "" : undefined;
+      ended(reason === undefined ? last : { code: CLOSE_POLICY, reason });
       return;
     }
     if (stopped) {

@@ -52,7 +52,7 @@ describe("keepConnected", () => {
 
   function setUp(
     fail: () => number | undefined = () => undefined,
-    isRefusal?: () => Promise<boolean>,
+    isRefusal?: () => Promise<boolean | string>,
     probe?: ProbeTimes,
   ) {
     const peers: TextChannel[] = [];
@@ -174,6 +174,15 @@ describe("keepConnected", () => {
     );
     await refused.settle();
     expect(refused.states.at(-1)).toMatchObject({ kind: "stopped", why: "refused" });
+    const explained = setUp(
+      () => 1006,
+      async () => "unknown agent",
+    );
+    await explained.settle();
+    expect(explained.states.at(-1)).toMatchObject({
+      kind: "stopped",
+      last: { code: 1008, reason: "unknown agent" },
+    });
     const absent = setUp(
       () => 1006,
       async () => {

@@ -104,6 +104,32 @@ class TestDoor:
         assert b"--allow-remote" in done.stderr
 
 
+class TestWhy:
+    """POST /acp: why the socket of a page did not open, which browsers hide from it. The same door as the socket's."""
+
+    async def why(self, gateway: RunningGateway, token: str, query: str = "", origin: str = "") -> tuple[int, str]:
+        headers = f"Authorization: Bearer {token}\r\nOrigin: {origin or gateway.origin}\r\nContent-Length: 0\r\n"
+        return await answer(gateway, f"POST /acp{query}", headers)
+
+    async def test_each_refusal_has_its_words(self) -> None:
+        async with run_gateway("--max-sockets", "1") as gateway:
+            assert (await self.why(gateway, gateway.token))[0] == 426
+            status, text = await self.why(gateway, "wrong")
+            assert (status, "at its last start" in text) == (403, True)
+            status, text = await self.why(gateway, gateway.token, origin="http://evil.example")
+            assert (status, "foreign Origin" in text) == (403, True)
+            status, text = await self.why(gateway, gateway.token, "?agent=nobody")
+            assert (status, "there are: " in text) == (404, True)
+            assert (await answer(gateway, "POST /acp", "Content-Length: 0\r\n"))[0] == 403
+            async with gateway.socket() as socket:
+                await socket.request("echo", {})
+                status, text = await self.why(gateway, gateway.token)
+                assert (status, "--max-sockets" in text) == (503, True)
+        log = "\n".join(gateway.log)
+        assert gateway.token not in log
+        assert log.count("started (pid") == 1
+
+
 class TestMessages:
     """L01, L02, L05, L06, P15: what goes through as it is, and what is answered with an error."""
 
@@ -529,18 +555,25 @@ def bundle(folder: Path) -> Path:
     return folder
 
 
-async def http(
-    gateway: RunningGateway, path: str, context: ssl.SSLContext | None = None, *, status: int = 200
-) -> dict[str, object]:
+async def answer(
+    gateway: RunningGateway, request: str, headers: str = "", context: ssl.SSLContext | None = None
+) -> tuple[int, str]:
+    """Status and body of one plain request."""
     stream = await anyio.connect_tcp(
         "127.0.0.1", gateway.port, tls=context is not None, ssl_context=context, tls_standard_compatible=False
     )
     async with stream:
-        await stream.send(
-            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\nConnection: close\r\n\r\n".encode()
-        )
+        host = f"Host: 127.0.0.1:{gateway.port}\r\nConnection: close\r\n"
+        await stream.send(f"{request} HTTP/1.1\r\n{host}{headers}\r\n".encode())
         data = b"".join([chunk async for chunk in stream])
     head, _, body = data.partition(b"\r\n\r\n")
-    assert head.startswith(f"HTTP/1.1 {status} ".encode()), head
+    return int(head.split()[1]), body.decode()
+
+
+async def http(
+    gateway: RunningGateway, path: str, context: ssl.SSLContext | None = None, *, status: int = 200
+) -> dict[str, object]:
+    got, body = await answer(gateway, f"GET {path}", context=context)
+    assert got == status, body
     value: dict[str, object] = json.loads(body)
     return value

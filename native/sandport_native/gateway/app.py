@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from sandport_native.gateway.access import SUBPROTOCOL, UTF8_SUBPROTOCOL, Access, Refusal
+from sandport_native.gateway.access import SUBPROTOCOL, TOKEN_PREFIX, UTF8_SUBPROTOCOL, Access, Refusal
 from sandport_native.gateway.relay import Relay
 from sandport_native.gateway.static import Bundle
 from sandport_native.lines import MAX_LINE_BYTES
@@ -85,7 +85,8 @@ class Gateway:
             Starlette(
                 routes=[
                     WebSocketRoute("/acp", self._socket),
-                    Route("/acp", self._upgrade_required),
+                    Route("/acp", self._upgrade_required, methods=["GET"]),
+                    Route("/acp", self._why, methods=["POST"]),
                     Route("/health", self._health),
                     Route("/health/live", self._live),
                     Route("/health/ready", self._ready),
@@ -118,28 +119,29 @@ class Gateway:
             log.warning("refused %s: %s", connection.scope["path"], refusal)
         return refusal
 
-    async def _socket(self, socket: WebSocket) -> None:
-        headers = socket.headers
+    def _admit(self, connection: HTTPConnection, subprotocols: Sequence[str]) -> AgentSpec | Response:
+        """The agent for a socket, or why there is none."""
+        headers = connection.headers
         refusal = self._refused(
-            socket,
-            self._access.check_socket(headers.getlist("host"), headers.getlist("origin"), socket.scope["subprotocols"]),
+            connection, self._access.check_socket(headers.getlist("host"), headers.getlist("origin"), subprotocols)
         )
         if refusal is not None:
-            await socket.send_denial_response(PlainTextResponse(refusal.reason, 403, SECURITY_HEADERS))
-            return
-        spec = self._agents.get(socket.query_params.get("agent"))
+            return PlainTextResponse(refusal.reason, 403, SECURITY_HEADERS)
+        spec = self._agents.get(connection.query_params.get("agent"))
         if spec is None:
             known = ", ".join(self._agents.specs)
-            await socket.send_denial_response(
-                PlainTextResponse(f"Unknown agent; there are: {known}", 404, SECURITY_HEADERS)
-            )
-            return
+            return PlainTextResponse(f"Unknown agent; there are: {known}", 404, SECURITY_HEADERS)
         if self._stopping or len(self._relays) >= self._max_sockets:
             why = "shutting down" if self._stopping else f"all {self._max_sockets} sockets (--max-sockets) are in use"
             log.warning("refused a socket: %s", why)
-            await socket.send_denial_response(
-                PlainTextResponse(f"The gateway is not available: {why}", 503, {"Retry-After": "5", **SECURITY_HEADERS})
-            )
+            headers_ = {"Retry-After": "5", **SECURITY_HEADERS}
+            return PlainTextResponse(f"The gateway is not available: {why}", 503, headers_)
+        return spec
+
+    async def _socket(self, socket: WebSocket) -> None:
+        spec = self._admit(socket, socket.scope["subprotocols"])
+        if isinstance(spec, Response):
+            await socket.send_denial_response(spec)
             return
         utf8 = UTF8_SUBPROTOCOL in socket.scope["subprotocols"]
         relay = Relay(socket, spec, limit=self._max_message, number=next(self._numbers), utf8=utf8)
@@ -161,6 +163,15 @@ class Gateway:
             )
             if self._refusals.allow(anyio.current_time()):
                 log.error("refused /acp: %s", text)
+        return PlainTextResponse(text, 426, {"Upgrade": "websocket", **SECURITY_HEADERS})
+
+    async def _why(self, request: Request) -> Response:
+        """A page asks why its socket did not open, for browsers hide the answer to an upgrade from it."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        answer = self._admit(request, [SUBPROTOCOL, TOKEN_PREFIX + token] if scheme.lower() == "bearer" else [])
+        if isinstance(answer, Response):
+            return answer
+        text = "The gateway would let this page in, but the WebSocket does not reach it: see the proxy's settings"
         return PlainTextResponse(text, 426, {"Upgrade": "websocket", **SECURITY_HEADERS})
 
     def _unready(self) -> str | None:
