@@ -118,6 +118,10 @@ def configure(log_format: LogFormat = "text", level: int = logging.INFO) -> None
         handler.setFormatter(_JsonFormatter())
     else:
         handler.setFormatter(_TextFormatter())
+    # uvicorn takes a refusal before the upgrade, which is an answer, for a mistake of the application.
+    logging.getLogger("uvicorn.error").addFilter(
+        lambda record: "without completing handshake" not in record.getMessage()
+    )
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)

@@ -81,6 +81,7 @@ class TestDoor:
         assert gateway.token not in log
         assert "wrong-token-of-someone" not in log
         assert log.count("started (pid") == 1
+        assert "ERROR" not in log  # a refusal is no mistake of ours
         arguments = proc(gateway.process.pid, "cmdline").decode()
         assert gateway.token not in arguments
 
