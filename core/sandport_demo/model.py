@@ -29,7 +29,6 @@ __all__ = ["MODEL_NAME", "function_model", "read_history"]
 MODEL_NAME: Final = "sandport-demo"
 Failure = Callable[[ToolReturnPart], str | None]
 """Why a call failed, read from its result; `None` for one that did not. Agents differ in how they say it."""
-_RESULTS: Final = (ToolReturnPart, RetryPromptPart)
 
 
 def function_model(failure: Failure) -> FunctionModel:
@@ -63,7 +62,7 @@ def read_history(messages: list[ModelMessage], failure: Failure) -> tuple[str, l
     start, request = 0, ""
     for index, message in enumerate(messages):
         # A tool may hand content to the model as a prompt of its own, beside its result: that is no new request.
-        if isinstance(message, ModelRequest) and not any(isinstance(part, _RESULTS) for part in message.parts):
+        if isinstance(message, ModelRequest) and not any(map(_is_result, message.parts)):
             prompts = [part for part in message.parts if isinstance(part, UserPromptPart)]
             if prompts:
                 start, request = index, "\n".join(map(_text, prompts))
@@ -81,6 +80,13 @@ def read_history(messages: list[ModelMessage], failure: Failure) -> tuple[str, l
                 case RetryPromptPart() if part.tool_call_id in calls:
                     results[part.tool_call_id] = Done(calls[part.tool_call_id], None, _retry(part))
     return request, [results[call_id] for call_id in calls if call_id in results]
+
+
+def _is_result(part: object) -> bool:
+    if isinstance(part, ToolReturnPart):
+        # For a call that was cut off, pydantic-ai 2 puts one beside the next request; version 1 has no such outcome.
+        return str(part.outcome) != "interrupted"
+    return isinstance(part, RetryPromptPart)
 
 
 def _text(part: UserPromptPart) -> str:

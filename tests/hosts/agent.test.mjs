@@ -89,6 +89,9 @@ describe("sandport agent", { timeout: 120_000 }, () => {
     await editor.agent.notify(methods.agent.session.cancel, { sessionId: id });
     assert.equal(await turn, "cancelled");
     assert.deepEqual(editor.calls, [["wait"], ["stopped"]]);
+    await editor.prompt(id, 'Call add with {"a": 1, "b": 1}');
+    assert.match(editor.said, /2/);
+    assert.deepEqual(editor.questions, ["add"]);
     begun = editor.waits();
     const cut = editor.prompt(id, "Call wait with {}").catch(() => "cut off");
     await begun;
