@@ -266,6 +266,26 @@ const CHECKS: Record<string, (world: World, settings: Settings) => Promise<strin
     return undefined;
   },
 
+  async "a module that ends the sandbox when it is put back is left out"({ sandbox, user, logs, events }) {
+    const source = (name: string, first: string): string =>
+      `import os\nif os.path.exists("/workspace/again"):\n    ${first}\nfrom fastmcp import FastMCP\nmcp = FastMCP("m")\n@mcp.tool\ndef ${name}() -> int:\n    return 1\n`;
+    await sandbox.loadTools("closing", source("closing", "import js; js.close()"));
+    await sandbox.loadTools("failing", source("failing", "1 / 0"));
+    await sandbox.loadTools("sound", source("sound", "pass"));
+    await sandbox.mountZip("/workspace", storedZip({ again: "" }));
+    logs.length = 0;
+    await sandbox.restart();
+    const names = await user.tools();
+    check(names.includes("sound") && names.includes("add"), `${names}`);
+    check(!names.includes("closing") && !names.includes("failing"), `${names}`);
+    const said = logs.map(({ text }) => text).join("");
+    check(said.includes("closing: loading it again ended the sandbox"), said);
+    check(said.includes("ZeroDivisionError"), said);
+    for (const name of ["closing", "failing", "sound"]) await sandbox.unloadTools(name);
+    check(events.filter(({ name }) => name === "failed").length === 0, JSON.stringify(events.slice(-5)));
+    return undefined;
+  },
+
   async "a folder is mounted from a zip, and tools work on it"({ sandbox, workspace }) {
     const zip = storedZip({ "data/a.csv": "x,y\n1,2\n3,4\n", "readme.txt": "needle here\n" });
     check((await sandbox.mountZip("/workspace", zip, { replace: true })).files === 2, "number of files");

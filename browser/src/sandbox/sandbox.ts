@@ -574,8 +574,12 @@ export class Sandbox {
       this.#onBootEvent({ event: "fatal", message: reason });
       return;
     }
+    if (this.#restoring !== undefined) {
+      // This life ends; the boot goes on with another one, without the module.
+      this.#endLife?.(new SandboxError(reason));
+      return;
+    }
     const now = performance.now();
-    this.#leaveOut(reason);
     if (now < this.#imageTrustedFrom) this.#imageRefused = true;
     this.#crashes = [...this.#crashes.filter((at) => now - at < CRASH_WINDOW), now];
     const restarting = this.#crashes.length < MAX_CRASHES;
@@ -643,7 +647,8 @@ export class Sandbox {
         break;
       case "failed":
       case "fatal":
-        if (this.#state === "ready") this.#gone(instance, event.message || "Python can do nothing any more");
+        if (this.#state === "ready" || this.#restoring !== undefined)
+          this.#gone(instance, event.message || "Python can do nothing any more");
         break;
       case "ready":
         break;
