@@ -88,12 +88,13 @@ class Bridge:
         else:
             if method == "initialize":
                 self._initialize = request_id
-            elif method == "session/cancel":
-                for served in self._sessions.get(str(params.get("sessionId")), ()):
-                    served.relay.cancel()
             elif method == "session/close" and is_id(request_id):
                 self._closing[id_key(request_id)] = str(params.get("sessionId"))
             await self._to_agent(text)
+            if method == "session/cancel":
+                # After the agent was told: it shall not take the end of its calls for a reason to go on.
+                for served in self._sessions.get(str(params.get("sessionId")), ()):
+                    served.relay.cancel()
 
     async def from_agent(self, text: str) -> None:
         """Take one message of the agent."""
