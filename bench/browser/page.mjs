@@ -7,10 +7,13 @@
 import { createSandbox, Port, UTF8_PROTOCOL, webSocketChannel } from "sandport";
 
 let sandbox;
+let kept;
 const state = {};
 
 function boot(useImage) {
-  sandbox = createSandbox({ useImage, timeLimit: 600 });
+  kept = new Promise((resolve) => {
+    sandbox = createSandbox({ useImage, timeLimit: 600, on: { kept: resolve } });
+  });
   return sandbox.ready;
 }
 
@@ -123,6 +126,8 @@ globalThis.bench = {
   boot,
   session,
   sdkSession,
+  /** The visit was long enough for the page to keep the bundle's files, where the browser has a place for them. */
+  kept: () => (navigator.storage?.getDirectory ? kept : null),
   async load(source) {
     return sandbox.loadTools("bench", source);
   },

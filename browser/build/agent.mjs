@@ -89,7 +89,7 @@ export async function agentBundle({ out, force, image }) {
     say("making the in-page agent's memory image");
     const pyodide = await bootBundle(boot, all, runtime.preload, IMAGE_OPTIONS);
     pyodide.pyimport(MODULE).prepare();
-    files.image = file("image.bin", takeImage(pyodide, modules));
+    files.image = file("image.bin", takeImage(boot, pyodide, modules));
     await proveTurns(boot, all, runtime.preload, files.image.data);
   }
 

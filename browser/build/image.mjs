@@ -19,11 +19,10 @@ export async function bootBundle(boot, files, preload, extra = {}) {
     files: {
       site: copy("site"),
       core: copy("core"),
-      native: copy("native"),
-      preload,
+      native: boot.nativePackages(copy("native"), preload),
       lock: Buffer.from(files.lock.data).toString(),
       ...(files.extra ? { extra: copy("extra") } : {}),
-      ...(extra.image ? { image: extra.image } : {}),
+      ...(extra.image ? { image: await boot.openImage(extra.image) } : {}),
     },
     stdLibURL: stdLib,
     output: (stream, text) => process.stderr.write(`  ${stream}: ${text}`),
@@ -148,7 +147,7 @@ import sys
 }
 
 /** The memory image of a prepared Python that was started for one, with modules imported first. */
-export function takeImage(pyodide, modules) {
+export function takeImage(boot, pyodide, modules) {
   pyodide.globals.set("modules", pyodide.toPy(modules));
   pyodide.runPython(`
 import gc, importlib
@@ -161,7 +160,7 @@ del modules, name
 gc.collect()
 gc.freeze()
 `);
-  return new Uint8Array(pyodide.makeMemorySnapshot());
+  return boot.packImage(new Uint8Array(pyodide.makeMemorySnapshot()));
 }
 
 /** Options of `bootBundle` for a Python that an image is to be taken of. */
@@ -178,7 +177,7 @@ export async function makeImage(boot, files, servers, preload, modules) {
   try {
     const pyodide = await bootBundle(boot, files, preload, IMAGE_OPTIONS);
     pyodide.pyimport("sandport_runtime.boot").prepare(pyodide.toPy(servers));
-    const image = takeImage(pyodide, modules);
+    const image = takeImage(boot, pyodide, modules);
     say(`serving a session from the image (${(image.length / 1e6).toFixed(0)} MB)`);
     const began = performance.now();
     const restored = await bootBundle(boot, files, preload, { image });

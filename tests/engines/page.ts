@@ -509,23 +509,8 @@ async function visitTwice(settings: Settings): Promise<{ mode: string; details: 
   if (storage === undefined || !("getDirectory" in storage)) {
     return { mode: "none", details: [], message: "no place to keep files" };
   }
-  const manifest = (await (await fetch("/runtime/manifest.json")).json()) as {
-    files: Record<string, { name: string; size: number }>;
-  };
-  const keptAll = async (): Promise<boolean> => {
-    const folder = await (await storage.getDirectory()).getDirectoryHandle("sandport", { create: true });
-    for (const { name, size } of Object.values(manifest.files)) {
-      const file = await folder.getFileHandle(name).then(
-        (handle) => handle.getFile(),
-        () => undefined,
-      );
-      if (file?.size !== size) return false;
-    }
-    return true;
-  };
   const first = await makeWorld(settings);
-  // Kept when the page is idle; nothing tells when, so each frame looks.
-  while (!(await keptAll())) await new Promise(requestAnimationFrame);
+  await next(first.sandbox, "kept");
   first.sandbox.terminate();
   performance.clearResourceTimings();
   const began = performance.now();

@@ -129,19 +129,20 @@ async function circumstances(engine, browser, tools) {
     const address = `/runtime/${image.name}`;
     const original = readFileSync(path.join(values.dist, "runtime", image.name));
     const changed = (change) => {
-      const data = Buffer.from(original);
-      change(data);
-      const sha256 = createHash("sha256").update(data).digest("hex");
+      const altered = Buffer.from(original);
+      change(altered);
+      const sha256 = createHash("sha256").update(altered).digest("hex");
       const files = { ...manifest.files, image: { ...image, sha256 } };
       return {
         instead: {
-          [address]: data,
+          [address]: altered,
           "/runtime/manifest.json": Buffer.from(JSON.stringify({ ...manifest, files })),
         },
       };
     };
-    // Words of the head: the heap's offset, then the length of the state and Pyodide's build id.
-    const heap = original.readUInt32LE(4);
+    // As browser/src/sandbox/image.ts has it; the build id is in Pyodide's own head.
+    const data = original.readUInt32LE(4);
+    const head = 20 + original.readUInt32LE(16) * 8;
     cases.push(
       ["a missing image: the cold way, and it says so", "start", { instead: { [address]: null } }, {}, cold],
       [
@@ -154,14 +155,21 @@ async function circumstances(engine, browser, tools) {
       [
         "an image of another build: the cold way, and it says so",
         "start",
-        changed((data) => data.fill(7, 12, 44)),
+        changed((image) => image.fill(7, head + 16, head + 48)),
+        {},
+        cold,
+      ],
+      [
+        "an image whose table of runs is not true: the cold way, and it says so",
+        "start",
+        changed((image) => image.writeUInt32LE(image.readUInt32LE(24) + 8, 24)),
         {},
         cold,
       ],
       [
         "an image with a broken heap: the cold way, and it says so",
         "start",
-        changed((data) => data.fill(0, heap + 0x1000000, heap + 0x2000000)),
+        changed((image) => image.fill(0, data + 0x600000, data + 0x1600000)),
         {},
         cold,
       ],

@@ -33,8 +33,11 @@ export interface Assets {
   readonly files: ReadonlyMap<AssetRole, Part>;
   /** Why the memory image could not be had, where the manifest names one. */
   readonly imageProblem?: string;
-  /** Puts what came over the network into the store, for the next visit, and lets go of the memory it takes. */
-  keep?(): Promise<void>;
+  /**
+   * Puts what came over the network into the store, for the next visit.
+   * @returns whether all is in it now.
+   */
+  keep?(): Promise<boolean>;
   /** Takes files out of the store that turned out to be of no use: the image, or all. */
   discard?(what: "image" | "all"): Promise<void>;
 }
@@ -68,8 +71,8 @@ const ROLES = [
 export interface LoadOptions {
   /** Get the memory image too, where there is one. Default true. */
   readonly withImage?: boolean;
-  /** Where files are kept between visits. */
-  readonly store?: FileStore | undefined;
+  /** Where files are kept between visits, as soon as it is open. */
+  readonly store?: Promise<FileStore | undefined>;
   /** Take the compressed files and unpack them here, for hosts that do not compress. Default false. */
   readonly packed?: boolean;
 }
@@ -84,9 +87,10 @@ export async function loadAssets(
   base: string,
   onProgress: (fraction: number, file: string) => void,
   signal: AbortSignal,
-  { withImage = true, store, packed = false }: LoadOptions = {},
+  { withImage = true, store: opening, packed = false }: LoadOptions = {},
 ): Promise<Assets> {
-  const manifest = readManifest(await fetchJson(`${base}manifest.json`, signal));
+  const [json, store] = await Promise.all([fetchJson(`${base}manifest.json`, signal), opening]);
+  const manifest = readManifest(json);
   const wanted = (Object.entries(manifest.files) as [AssetRole, ManifestFile][]).filter(
     ([role]) => withImage || role !== "image",
   );
@@ -126,16 +130,20 @@ function keeping(
   return {
     async keep() {
       try {
+        let all = true;
         await store.keepOnly(new Set(wanted.map(([, { name }]) => name)));
         for (const [role, { name, size }] of wanted) {
-          const bytes = files.get(role);
-          if (!(bytes instanceof ArrayBuffer)) continue;
-          await store.put(name, bytes);
+          const part = files.get(role);
+          if (!(part instanceof Blob) || part instanceof File) continue;
+          await store.put(name, part);
           const stored = await store.get(name, size);
           if (stored) files.set(role, stored);
+          else all = false;
         }
+        return all && files.size === wanted.length;
       } catch {
         // No room: what is kept is kept, and the browser's cache has the rest.
+        return false;
       }
     },
     async discard(what) {
@@ -189,9 +197,9 @@ export async function fetchFile(
   file: ManifestFile,
   signal: AbortSignal,
   packed = false,
-): Promise<ArrayBuffer> {
+): Promise<Blob> {
   const unpacked = packed && file.size >= MIN_PACKED ? await fetchPacked(base, file, signal) : undefined;
-  if (unpacked) return unpacked;
+  if (unpacked) return new Blob([unpacked]);
   let response: Response;
   let bytes: ArrayBuffer;
   try {
@@ -211,7 +219,8 @@ export async function fetchFile(
       "Reload the page; when it stays, build the bundle again (./build.sh build).",
     );
   }
-  return bytes;
+  // The browser keeps it, outside this page's memory; every start and the store take it from there.
+  return new Blob([bytes]);
 }
 
 /** The file, from its .gz sibling; undefined where a host lacks it, or unpacks it by itself. */
@@ -245,7 +254,7 @@ async function isWhole(bytes: ArrayBuffer, { size, sha256 }: ManifestFile): Prom
   return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("") === sha256;
 }
 
-/** Copies of the files, for one boot: they are handed away. What is in the store is handed out as it is. */
+/** The files, for one boot. What is in memory is handed away, so these are copies; a file is handed out as it is. */
 export function parcelOf(assets: Assets, withImage: boolean): BootParcel {
   const parcel: Partial<Record<AssetRole, Part>> = {};
   for (const [role, part] of assets.files) {

@@ -9,7 +9,10 @@
 
 import type { PyodideAPI } from "pyodide";
 import { Deadline } from "./deadline.ts";
+import type { Image } from "./image.ts";
 import { storedEntries } from "./zip.ts";
+
+export { openImage, packImage } from "./image.ts";
 
 /** Where the bundle lies in the sandbox's file system. */
 export const SITE = "/sandport/site.zip";
@@ -24,22 +27,57 @@ export const NATIVE = "/sandport/native";
 const TABLE_BEFORE = 16384;
 const TABLE_AFTER = 24576;
 
+/** A file that is read when Python first looks into it: an image has most of what is in the zips already. */
+export interface LazyFile {
+  /** Bytes. */
+  readonly size: number;
+  read(): Uint8Array<ArrayBuffer>;
+}
+
+export type Contents = Uint8Array<ArrayBuffer> | LazyFile;
+
 /** The bytes of a bundle. Their buffers may be taken over by the sandbox's file system. */
 export interface BootFiles {
   /** Bytecode of the wheels, one zip on sys.path. */
-  readonly site: Uint8Array<ArrayBuffer>;
+  readonly site: Contents;
   /** Bytecode of Sandport's own Python, one zip on sys.path. */
-  readonly core: Uint8Array<ArrayBuffer>;
-  /** Packages with native modules, one stored zip, unpacked into {@link NATIVE}. */
-  readonly native: Uint8Array<ArrayBuffer>;
-  /** Paths in `native` that are loaded before Python starts, in this order. */
-  readonly preload: readonly string[];
+  readonly core: Contents;
+  /** Python's standard library, where `stdLibURL` gives an empty file in its place. */
+  readonly stdlib?: Contents;
+  /** Packages with native modules, unpacked into {@link NATIVE}. */
+  readonly native: NativePackages;
   /** Packages that the bundle holds, in the form of Pyodide's lock file. */
   readonly lock: string;
   /** Bytecode of further wheels, one zip on sys.path. */
-  readonly extra?: Uint8Array<ArrayBuffer>;
+  readonly extra?: Contents;
   /** A memory image; without it Python starts from nothing. */
-  readonly image?: Uint8Array<ArrayBuffer>;
+  readonly image?: Image;
+}
+
+/** Packages with native modules, and those of their modules that are loaded before Python starts. */
+export interface NativePackages {
+  /** Files by path. */
+  readonly entries: ReadonlyMap<string, Uint8Array>;
+  /** Modules by path, in the order in which they are loaded. */
+  readonly preload: ReadonlyMap<string, Promise<WebAssembly.Module>>;
+}
+
+/**
+ * Opens an archive of native packages and begins to compile.
+ * @param archive a stored zip.
+ * @param preload paths in it that are loaded before Python starts, in this order.
+ */
+export function nativePackages(archive: Uint8Array<ArrayBuffer>, preload: readonly string[]): NativePackages {
+  const entries = storedEntries(archive);
+  const compile = (path: string): Promise<WebAssembly.Module> => {
+    const bytes = entries.get(path);
+    if (!bytes) throw new Error(`the bundle lacks ${path}: rebuild it`);
+    const module = WebAssembly.compile(bytes as Uint8Array<ArrayBuffer>);
+    // Whoever loads it waits for it.
+    module.catch(() => {});
+    return module;
+  };
+  return { entries, preload: new Map(preload.map((path) => [path, compile(path)])) };
 }
 
 export interface BootOptions {
@@ -68,18 +106,25 @@ interface EmscriptenModule {
   FS: {
     mkdirTree(path: string): void;
     writeFile(path: string, data: Uint8Array, options?: { canOwn?: boolean }): void;
+    lookupPath(path: string): { node: { contents: Uint8Array | null; usedBytes: number } };
+    ErrnoError: new (errno: number) => Error;
   };
   HEAP32: Int32Array;
+  HEAPU8: Uint8Array;
   memory: WebAssembly.Memory;
   wasmTable: WebAssembly.Table;
-  API: { restoreSnapshot(image: Uint8Array): unknown; on_fatal?: (error: unknown) => void };
+  API: {
+    restoreSnapshot(image: Uint8Array): unknown;
+    pyVersionTuple: readonly [number, number, number];
+    on_fatal?: (error: unknown) => void;
+  };
   __PyRuntime: number;
   __PyEM_EMSCRIPTEN_TRAMPOLINE_OFFSET: number;
   addRunDependency(name: string): void;
   removeRunDependency(name: string): void;
   newDSO(name: string, handle: unknown, state: "loading"): Dso;
   loadWebAssemblyModule(
-    bytes: Uint8Array,
+    module: WebAssembly.Module,
     flags: Record<string, unknown>,
     name: string,
     scope: Record<string, unknown>,
@@ -105,7 +150,7 @@ export async function bootPyodide(options: BootOptions): Promise<PyodideAPI> {
     env: { HOME: "/home/pyodide", ...options.env },
     createPyodideModule: hooked(options.createModule, files),
     _makeSnapshot: options.makeImage === true,
-    _loadSnapshot: files.image,
+    _loadSnapshot: files.image?.head,
     stdin: () => null,
   });
   const output = options.output ?? (() => {});
@@ -161,12 +206,16 @@ function hooked(
 ): (settings: Settings) => Promise<EmscriptenModule> {
   return (settings) =>
     new Promise((resolve, reject) => {
+      const { image } = files;
       let trampoline = 0;
       let trampolineAt = 0;
       settings.preRun.push((module) => {
         module.addRunDependency("sandport");
         const prepare = async (): Promise<void> => {
           checkInternals(module);
+          // Before any of Python's code ran: no engine has to move a memory that compiled code already uses.
+          const need = image?.memory ?? 0;
+          if (need > module.memory.buffer.byteLength) module.growMemory(need);
           // This engine's own function; an image holds its maker's.
           trampolineAt =
             (module.__PyRuntime + (module.HEAP32[module.__PyEM_EMSCRIPTEN_TRAMPOLINE_OFFSET >> 2] ?? 0)) >> 2;
@@ -179,20 +228,26 @@ function hooked(
         // The dependency is left open on failure: Python must not start, and the promise says why.
         prepare().catch(reject);
       });
-      create(settings).then((module) => {
-        const { image } = files;
-        if (image) prepareRestore(module, image, () => (module.HEAP32[trampolineAt] = trampoline));
-        resolve(module);
-      }, reject);
+      create(settings)
+        .then(async (module) => {
+          if (image) {
+            const { stdlib } = files;
+            const [major, minor] = module.API.pyVersionTuple;
+            if (stdlib) placeFile(module, `/lib/python${major}${minor}.zip`, stdlib);
+            await restoreFrom(module, image, () => (module.HEAP32[trampolineAt] = trampoline));
+          }
+          resolve(module);
+        })
+        .catch(reject);
     });
 }
 
 async function placeFiles(module: EmscriptenModule, files: BootFiles): Promise<void> {
+  const { entries, preload } = files.native;
   module.FS.mkdirTree(NATIVE);
-  module.FS.writeFile(SITE, files.site, { canOwn: true });
-  module.FS.writeFile(CORE, files.core, { canOwn: true });
-  if (files.extra) module.FS.writeFile(EXTRA, files.extra, { canOwn: true });
-  const entries = storedEntries(files.native);
+  placeFile(module, SITE, files.site);
+  placeFile(module, CORE, files.core);
+  if (files.extra) placeFile(module, EXTRA, files.extra);
   const made = new Set<string>();
   for (const [path, bytes] of entries) {
     const folder = `${NATIVE}/${path}`.replace(/\/[^/]*$/, "");
@@ -200,15 +255,13 @@ async function placeFiles(module: EmscriptenModule, files: BootFiles): Promise<v
     made.add(folder);
     module.FS.writeFile(`${NATIVE}/${path}`, bytes, { canOwn: true });
   }
-  for (const path of files.preload) {
-    const bytes = entries.get(path);
-    if (!bytes) throw new Error(`the bundle lacks ${path}: rebuild it`);
+  for (const [path, compiled] of preload) {
     const name = `${NATIVE}/${path}`;
     const dso = module.newDSO(name, undefined, "loading");
     dso.global = false;
     dso.refcount = Number.POSITIVE_INFINITY;
     dso.exports = await module.loadWebAssemblyModule(
-      bytes,
+      await compiled,
       { loadAsync: true, global: false, nodelete: true, allowUndefined: false },
       name,
       {},
@@ -216,16 +269,46 @@ async function placeFiles(module: EmscriptenModule, files: BootFiles): Promise<v
   }
 }
 
-function prepareRestore(module: EmscriptenModule, image: Uint8Array, repair: () => void): void {
-  // The second 32-bit word of an image is the offset of the heap's bytes in it.
-  const start = new Uint32Array(image.buffer, image.byteOffset, 2)[1] ?? 0;
-  const need = image.byteLength - start;
-  if (need > module.memory.buffer.byteLength) module.growMemory(need);
+/** Input/output error, of the numbers that Emscripten uses. */
+const EIO = 29;
+
+function placeFile({ FS }: EmscriptenModule, path: string, file: Contents): void {
+  if (file instanceof Uint8Array) {
+    FS.writeFile(path, file, { canOwn: true });
+    return;
+  }
+  FS.writeFile(path, new Uint8Array());
+  const { node } = FS.lookupPath(path);
+  node.usedBytes = file.size;
+  const settle = (value: Uint8Array | null): void => {
+    Object.defineProperty(node, "contents", { value, writable: true, enumerable: true, configurable: true });
+  };
+  Object.defineProperty(node, "contents", {
+    enumerable: true,
+    configurable: true,
+    get() {
+      let bytes: Uint8Array;
+      try {
+        bytes = file.read();
+      } catch {
+        // Python gets an OSError; any other exception would end it.
+        throw new FS.ErrnoError(EIO);
+      }
+      settle(bytes);
+      return bytes;
+    },
+    set: settle,
+  });
+}
+
+async function restoreFrom(module: EmscriptenModule, image: Image, repair: () => void): Promise<void> {
+  await image.restore(() => module.HEAPU8);
   const restore = module.API.restoreSnapshot;
-  module.API.restoreSnapshot = function (this: unknown, bytes) {
-    const result = restore.call(this as EmscriptenModule["API"], bytes);
+  // Its snapshot is the image's head alone: it checks the build and reads the state, and there is no memory to copy.
+  module.API.restoreSnapshot = function (this: unknown, head) {
+    const state = restore.call(this as EmscriptenModule["API"], head);
     repair();
-    return result;
+    return state;
   };
 }
 
@@ -249,6 +332,7 @@ function checkInternals(module: EmscriptenModule): void {
       "addRunDependency",
       "removeRunDependency",
       "growMemory",
+      "HEAPU8",
     ] as const
   ).filter((name) => module[name] === undefined);
   if (missing.length > 0) {

@@ -17,6 +17,8 @@ export interface SandboxEvents {
     readonly mode: BootMode;
     readonly ms: Readonly<Record<string, number>>;
   };
+  /** All files of the bundle are in the page's own store: the next visit fetches none, and starts quicker. */
+  kept: Record<string, never>;
   /** The sandbox cannot be started, or not again; the state is `failed`. */
   failed: { readonly stage: string; readonly message: string; readonly remedy: string };
   /** Something was printed. Labels are missing where output belongs to no call. */

@@ -10,15 +10,18 @@
 import { type HandOver, transferOf, type WorkerStart } from "./protocol.ts";
 
 const page = window.parent;
+const text = document.getElementById("worker")?.textContent ?? "";
+// At once: it is up when the message comes.
+const worker = new Worker(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
+const failed = new MessageChannel();
+worker.onerror = (error) => failed.port1.postMessage(String(error.message ?? "").slice(0, 500));
 
 function take(event: MessageEvent<HandOver>): void {
   const [lane, wire] = event.ports;
   if (event.source !== page || !lane || !wire) return;
   window.removeEventListener("message", take);
-  const text = document.getElementById("worker")?.textContent ?? "";
-  const worker = new Worker(URL.createObjectURL(new Blob([text], { type: "text/javascript" })));
   const signal = self.crossOriginIsolated ? new Int32Array(new SharedArrayBuffer(4)) : null;
-  worker.onerror = (error) => wire.postMessage(String(error.message ?? "").slice(0, 500));
+  failed.port2.onmessage = (event) => wire.postMessage(event.data);
   wire.onmessage = () => {
     if (signal) Atomics.store(signal, 0, 2);
   };

@@ -17,8 +17,15 @@ export interface Ground {
    * @throws {AssetError} a file is missing, or is not what the manifest says.
    */
   load(onProgress: (fraction: number, file: string) => void, signal: AbortSignal): Promise<Assets>;
-  /** Starts a worker and hands everything over to it; the parcel's buffers are given away. */
-  launch(handOver: HandOver, handlers: InstanceHandlers<Launched>, signal: AbortSignal): Promise<Launched>;
+  /**
+   * Starts a worker, at once, and hands everything over to it when it is there; the parcel's buffers are given away.
+   * Rejects with the reason when the hand-over does.
+   */
+  launch(
+    handOver: HandOver | Promise<HandOver>,
+    handlers: InstanceHandlers<Launched>,
+    signal: AbortSignal,
+  ): Promise<Launched>;
 }
 
 /** What a page decides about the frame; see `SandboxOptions`. */
@@ -33,9 +40,9 @@ export function frameGround(options: FrameOptions): Ground {
   const address = new URL(options.base ?? ".", document.baseURI).href;
   const base = address.endsWith("/") ? address : `${address}/`;
   return {
-    load: async (onProgress, signal) =>
+    load: (onProgress, signal) =>
       loadAssets(`${base}runtime/`, onProgress, signal, {
-        store: await openStore(),
+        store: openStore(),
         // A host that sends no headers may not compress either.
         packed: options.inlineFrame ?? false,
       }),

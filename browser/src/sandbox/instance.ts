@@ -46,10 +46,10 @@ export class Instance implements Launched {
   readonly #wire: MessagePort;
   #destroyed = false;
 
-  /** Makes a frame and hands everything over to it. */
+  /** Makes a frame, and hands everything over to it when both are there. */
   static async launch(
     source: FrameSource,
-    parcel: HandOver,
+    handOver: HandOver | Promise<HandOver>,
     handlers: InstanceHandlers,
     signal: AbortSignal,
   ): Promise<Instance> {
@@ -73,12 +73,12 @@ export class Instance implements Launched {
     else frame.srcdoc = text;
     source.container.append(frame);
     try {
-      await listening;
+      const [given] = await Promise.all([handOver, listening]);
+      return new Instance(frame, given, handlers);
     } catch (error) {
       frame.remove();
       throw error;
     }
-    return new Instance(frame, parcel, handlers);
   }
 
   private constructor(frame: HTMLIFrameElement, handOver: HandOver, handlers: InstanceHandlers) {

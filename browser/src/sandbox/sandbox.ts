@@ -35,8 +35,12 @@ const MAX_UTF8 = 256 * 1024 * 1024;
 const PING_MS = 1000;
 /** Milliseconds a start from the memory image may take before the cold way is tried. */
 const IMAGE_TIMEOUT = 15_000;
-/** Uses of Python before a start from the memory image counts: each takes a few milliseconds. */
+/** Uses of Python that a start from the memory image must bear soon after it: each takes a few milliseconds. */
 const PROOFS = 8;
+/** Milliseconds after a start until that is asked of it: the page's own first questions come before. */
+const PROVE_AFTER = 200;
+/** Milliseconds after a start until the page's store is filled. */
+const KEEP_AFTER = 3000;
 /** Milliseconds after a start from the memory image within which a death is held against the image. */
 const IMAGE_PROBATION = 30_000;
 /** Milliseconds a cold start may take: ten times what a slow phone needs. */
@@ -408,6 +412,7 @@ export class Sandbox {
   }
 
   async #start(loading: Promise<Assets>, wantsImage: boolean, began: number): Promise<Life> {
+    const boot = this.#boots;
     let ended: ((error: Error) => void) | undefined;
     const died = new Promise<never>((_, reject) => {
       ended = reject;
@@ -451,13 +456,15 @@ export class Sandbox {
       const image = wantsImage && assets.files.has("image");
       if (wantsImage && assets.imageProblem !== undefined) this.#withoutImage(assets.imageProblem);
       const instance = await launching;
+      if (boot !== this.#boots) {
+        instance.destroy();
+        throw new SandboxError("the sandbox was ended while it started");
+      }
       this.#instance = instance;
       this.#unread = new Unread();
       const limit = image ? IMAGE_TIMEOUT : COLD_TIMEOUT;
       timer = setTimeout(() => ended?.(new Error(`no sign of readiness within ${limit / 1000} s`)), limit);
       const claimed = await Promise.race([booted, died]);
-      // A bad image can show only when Python is used. It is used here, while the cold way is still open.
-      if (image) await Promise.race([this.#prove(instance), died]);
       const ready = { ...claimed, ms: { ...claimed.ms, total: performance.now() - began } };
       this.#onBootEvent = undefined;
       clearTimeout(timer);
@@ -466,8 +473,11 @@ export class Sandbox {
       this.#imageTrustedFrom = image ? performance.now() + IMAGE_PROBATION : 0;
       this.#watch();
       this.#emitter.emit("ready", ready);
+      if (image) whenIdle(PROVE_AFTER, () => this.#prove(instance));
       // When there is time: the next visit is quicker by it, this one is not.
-      if (assets.keep) whenIdle(() => void assets.keep?.());
+      whenIdle(KEEP_AFTER, () => {
+        if (boot === this.#boots) void this.#keepFiles(assets);
+      });
       return { instance, ready };
     } finally {
       clearTimeout(timer);
@@ -475,8 +485,15 @@ export class Sandbox {
     }
   }
 
-  async #prove(instance: Launched): Promise<void> {
-    for (let round = 0; round < PROOFS; round += 1) await this.#ask(instance, { op: "listTools" });
+  async #keepFiles(assets: Assets): Promise<void> {
+    if (await assets.keep?.()) this.#emitter.emit("kept", {});
+  }
+
+  /** A bad image can show only when Python is used. It is used here, before much depends on it. */
+  #prove(instance: Launched): void {
+    for (let round = 0; round < PROOFS; round += 1) {
+      if (this.#instance === instance) this.#ask(instance, { op: "listTools" }).catch(() => {});
+    }
   }
 
   /**
@@ -580,7 +597,10 @@ export class Sandbox {
       return;
     }
     const now = performance.now();
-    if (now < this.#imageTrustedFrom) this.#imageRefused = true;
+    if (now < this.#imageTrustedFrom) {
+      this.#imageRefused = true;
+      this.#withoutImage(reason);
+    }
     this.#crashes = [...this.#crashes.filter((at) => now - at < CRASH_WINDOW), now];
     const restarting = this.#crashes.length < MAX_CRASHES;
     this.#end(reason, restarting);
@@ -794,9 +814,8 @@ class BootError extends Error {
   }
 }
 
-/** Runs `task` when the page has nothing better to do, and in any case within some seconds. */
-function whenIdle(task: () => void): void {
-  const after = 3000;
+/** Runs `task` after some milliseconds, when the page has nothing better to do or as many have passed again. */
+function whenIdle(after: number, task: () => void): void {
   if (typeof requestIdleCallback === "function")
     setTimeout(() => requestIdleCallback(task, { timeout: after }), after);
   else setTimeout(task, after);

@@ -6,7 +6,14 @@
  */
 
 import type { PyodideAPI } from "pyodide";
-import { type BootOptions, bootPyodide, installDeadline } from "./boot.ts";
+import {
+  type BootOptions,
+  bootPyodide,
+  type Contents,
+  installDeadline,
+  nativePackages,
+  openImage,
+} from "./boot.ts";
 import type { BootStage, Part, WorkerStart } from "./protocol.ts";
 import { Taken } from "./unread.ts";
 
@@ -26,6 +33,8 @@ interface RuntimeControl {
 const RAW_PER_SECOND = 65_536;
 const LOCAL = "https://sandport.invalid/";
 const RUNTIME = "sandport_runtime.boot";
+/** In workers of browsers only. */
+declare const FileReaderSync: (new () => { readAsArrayBuffer(file: Blob): ArrayBuffer }) | undefined;
 
 /** Imports a module of Pyodide, given its bytes and the part it plays. */
 export type LoadScript = (bytes: ArrayBuffer, role: "pyodide" | "asm") => Promise<Record<string, unknown>>;
@@ -53,23 +62,34 @@ export async function serve(
   port.onmessage = (event) => waiting.push(event);
   port.postMessage({ event: "progress", stage });
   try {
-    const [{ loadPyodide, createModule, restoreFetch }, site, core, native, lock, extra, image] =
+    const wasm = bufferOf(parcel.wasm);
+    const compiled = wasm.then((bytes) => WebAssembly.compile(bytes));
+    // Whoever makes an instance of it waits for it.
+    compiled.catch(() => {});
+    const imported = importPyodide(parcel.image ? undefined : parcel.stdlib, compiled, load, parcel);
+    const native = bytesOf(parcel.native);
+    const packages = native.then((bytes) => nativePackages(bytes, config.preload));
+    // The rest of it is read while the engine compiles.
+    const first = Promise.all([wasm, native]);
+    const image = parcel.image && (await openImage(imageOf(parcel.image), first));
+    const contents = image ? contentsOf : bytesOf;
+    const [{ loadPyodide, createModule, restoreGlobals }, packed, lock, site, core, stdlib, extra] =
       await Promise.all([
-        importPyodide(parcel, load),
-        bytesOf(parcel.site),
-        bytesOf(parcel.core),
-        bytesOf(parcel.native),
+        imported,
+        packages,
         bytesOf(parcel.lock),
-        parcel.extra && bytesOf(parcel.extra),
-        parcel.image && bytesOf(parcel.image),
+        contents(parcel.site),
+        contents(parcel.core),
+        image && contents(parcel.stdlib),
+        parcel.extra && contents(parcel.extra),
       ]);
     const pyodide = await bootPyodide({
       files: {
         site,
         core,
-        native,
-        preload: config.preload,
+        native: packed,
         lock: new TextDecoder().decode(lock),
+        ...(stdlib ? { stdlib } : {}),
         ...(extra ? { extra } : {}),
         ...(image ? { image } : {}),
       },
@@ -81,7 +101,7 @@ export async function serve(
       output: rawOutput(port),
       onFatal: (error) => port.postMessage({ event: "fatal", message: describe(error) }),
     });
-    restoreFetch();
+    restoreGlobals();
     enter("modules");
     const runtime = pyodide.pyimport(config.module ?? RUNTIME) as unknown as RuntimeModule;
     if (!image) {
@@ -161,41 +181,59 @@ function dispatch(data: unknown, control: RuntimeControl, port: MessagePort, tak
   else control.control(JSON.stringify(request));
 }
 
-/** Imports Pyodide's two modules, and answers its two fetches from memory until told to stop. */
+/**
+ * Imports Pyodide's two modules. Until told to stop, answers what they ask the network for: the module is compiled
+ * already, the standard library is in memory, or put in place later (then an empty file stands for it).
+ */
 async function importPyodide(
-  parcel: WorkerStart["parcel"],
+  stdlib: Part | undefined,
+  compiled: Promise<WebAssembly.Module>,
   load: LoadScript,
+  { pyodide: pyodidePart, asm: asmPart }: WorkerStart["parcel"],
 ): Promise<{
   loadPyodide: BootOptions["loadPyodide"];
   createModule: BootOptions["createModule"];
-  restoreFetch: () => void;
+  restoreGlobals: () => void;
 }> {
   // Stack switching is off in the sandbox (see boot.ts); without it each call from JavaScript is cheaper.
   const wasm = WebAssembly as unknown as Record<string, unknown>;
   delete wasm["Suspending"];
   delete wasm["promising"];
-  const original = globalThis.fetch;
-  const answers: Record<string, [BodyInit, string]> = {
-    "pyodide.asm.wasm": [parcel.wasm, "application/wasm"],
-    "python_stdlib.zip": [parcel.stdlib, "application/zip"],
-  };
+  const { fetch } = globalThis;
+  const { instantiateStreaming } = WebAssembly;
+  const answers: Record<string, BodyInit> = { "pyodide.asm.wasm": "", "python_stdlib.zip": stdlib ?? "" };
   globalThis.fetch = async (input) => {
-    const name = String(input).slice(LOCAL.length);
-    const answer = answers[name];
-    if (!answer) throw new TypeError(`no network in the sandbox: ${String(input)}`);
-    return new Response(answer[0], { headers: { "content-type": answer[1] } });
+    const body = answers[String(input).slice(LOCAL.length)];
+    if (body === undefined) throw new TypeError(`no network in the sandbox: ${String(input)}`);
+    return new Response(body);
+  };
+  WebAssembly.instantiateStreaming = async (_, imports) => {
+    const module = await compiled;
+    return { module, instance: await WebAssembly.instantiate(module, imports) };
   };
   const [pyodide, asm] = await Promise.all([
-    bufferOf(parcel.pyodide).then((bytes) => load(bytes, "pyodide")),
-    bufferOf(parcel.asm).then((bytes) => load(bytes, "asm")),
+    bufferOf(pyodidePart).then((bytes) => load(bytes, "pyodide")),
+    bufferOf(asmPart).then((bytes) => load(bytes, "asm")),
   ]);
   return {
     loadPyodide: pyodide["loadPyodide"] as BootOptions["loadPyodide"],
     createModule: asm["default"] as BootOptions["createModule"],
-    restoreFetch: () => {
-      globalThis.fetch = original;
+    restoreGlobals: () => {
+      globalThis.fetch = fetch;
+      WebAssembly.instantiateStreaming = instantiateStreaming;
     },
   };
+}
+
+function imageOf(part: Part): Uint8Array<ArrayBuffer> | Blob {
+  return part instanceof ArrayBuffer ? new Uint8Array(part) : part;
+}
+
+/** A file of the page's stays unread until Python asks for it, where a worker can read it at that moment. */
+async function contentsOf(part: Part): Promise<Contents> {
+  const Reader = typeof FileReaderSync === "undefined" ? undefined : FileReaderSync;
+  if (part instanceof ArrayBuffer || !Reader) return bytesOf(part);
+  return { size: part.size, read: () => new Uint8Array(new Reader().readAsArrayBuffer(part)) };
 }
 
 async function bufferOf(part: Part): Promise<ArrayBuffer> {

@@ -11,7 +11,7 @@
 export interface FileStore {
   /** The file of that name, when it is there with that many bytes. */
   get(name: string, size: number): Promise<Blob | undefined>;
-  put(name: string, bytes: ArrayBuffer): Promise<void>;
+  put(name: string, bytes: Blob): Promise<void>;
   remove(name: string): Promise<void>;
   /** Removes all other files. */
   keepOnly(names: ReadonlySet<string>): Promise<void>;
@@ -46,7 +46,7 @@ class OriginStore implements FileStore {
     }
   }
 
-  async put(name: string, bytes: ArrayBuffer): Promise<void> {
+  async put(name: string, bytes: Blob): Promise<void> {
     const stream = await (await this.#folder.getFileHandle(name, { create: true })).createWritable();
     await stream.write(bytes);
     await stream.close();
