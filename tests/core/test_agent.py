@@ -509,6 +509,23 @@ async def test_codes_of_the_binding_mean_stateless(code: int) -> None:
     await manager.close_all()
 
 
+@pytest.mark.parametrize("code", [-32700, -32602, -32603, -32042])
+async def test_the_reason_of_a_stateless_provider_reaches_who_wanted_a_session(code: int) -> None:
+    """A client that then tries the older handshake is told that reason, not that the handshake does not exist."""
+
+    def answer(method: str, params: Any) -> Any:
+        if method == "mcp/connect":
+            return PeerError(-32601, "no")
+        return {"error": {"code": code, "message": "the body could not be read"}}
+
+    manager = AcpMcpConnectionManager(Outer(answer))
+    with pytest.raises(MCPError) as caught:
+        async with Client(AcpMcpTransport(manager, ANY)):
+            pass
+    assert (caught.value.error.code, caught.value.error.message) == (code, "the body could not be read")
+    assert manager.connections == []
+
+
 @pytest.mark.parametrize("prefer", ["connect", "stateless"])
 @pytest.mark.parametrize("code", [-32601, -32602, -32603, -33001])
 async def test_nobody_answers_well(prefer: Any, code: int) -> None:

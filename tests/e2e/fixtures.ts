@@ -96,8 +96,9 @@ export class PageDriver {
     return this;
   }
 
-  /** Sends a message without waiting for its answer. */
+  /** Sends a message, as soon as the turn before has ended, without waiting for its answer. */
   async send(text: string): Promise<void> {
+    await expect(this.page.getByRole("button", { name: "Send" })).toBeVisible({ timeout: 90_000 });
     await this.page.getByLabel("Message to the agent").fill(text);
     await this.page.getByLabel("Message to the agent").press("Enter");
   }

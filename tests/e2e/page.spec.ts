@@ -38,6 +38,7 @@ test.describe
         await it.page.keyboard.press("Tab");
       }
       await expect(allow).toBeFocused();
+      await expect(allow).toBeEnabled();
       expect(await allow.evaluate((node) => getComputedStyle(node).outlineStyle)).toBe("solid");
       await it.page.keyboard.press("Enter");
       await expect(it.driver.messages("Agent").last()).toHaveText("permission: yes");

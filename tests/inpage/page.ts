@@ -356,6 +356,7 @@ const CHECKS: Record<string, (world: World) => Promise<string | undefined>> = {
   },
 
   async "a client that lends statelessly, by the official SDK's own provider"({ agent }) {
+    giveRequestsBodies();
     const channel = await agent.open();
     const provider = new McpOverAcpProvider();
     const methodsSeen: string[] = [];
@@ -404,6 +405,23 @@ const CHECKS: Record<string, (world: World) => Promise<string | undefined>> = {
     return `${methodsSeen.length} requests`;
   },
 };
+
+/** The SDK's server reads `Request.body`, which Firefox does not have; a page that uses it there brings this, too. */
+function giveRequestsBodies(): void {
+  if ("body" in Request.prototype) return;
+  Object.defineProperty(Request.prototype, "body", {
+    get(this: Request) {
+      const value = new ReadableStream({
+        start: async (controller) => {
+          controller.enqueue(new Uint8Array(await this.arrayBuffer()));
+          controller.close();
+        },
+      });
+      Object.defineProperty(this, "body", { value });
+      return value;
+    },
+  });
+}
 
 /** All that this origin keeps of the agent, as one text. */
 async function everythingKept(): Promise<string> {

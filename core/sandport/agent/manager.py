@@ -66,6 +66,8 @@ class AcpMcpConnection(McpConnection):
         self.config = config
         self.connection_id = connection_id
         self._manager = manager
+        self._refusal: MCPError | None = None
+        """What a stateless provider said to `server/discover`: why there is no session, whatever is tried after it."""
 
     async def send_raw_request(self, method: str, params: Any, opts: Any = None) -> dict[str, Any]:
         """Send an MCP request. Era probes that the dialect cannot carry are answered here, without a round trip."""
@@ -74,8 +76,13 @@ class AcpMcpConnection(McpConnection):
             "initialize",
         ):
             text = f"{method} does not exist in the dialect {self.dialect.name}"
-            raise MCPError(code=METHOD_NOT_FOUND, message=text)
-        return await super().send_raw_request(method, params, opts)
+            raise self._refusal or MCPError(code=METHOD_NOT_FOUND, message=text)
+        try:
+            return await super().send_raw_request(method, params, opts)
+        except MCPError as error:
+            if method == "server/discover":
+                self._refusal = error
+            raise
 
     async def aclose(self) -> None:
         """End the connection and tell the provider. Idempotent."""
