@@ -194,8 +194,18 @@ real_tests() {
   step "wheel, and examples in Python" $PYTHON -m pytest tests/package tests/examples
   step "check" node tests/check/check.mjs
   step "check, static" node tests/check/static.mjs
-  step "native" $PYTHON -m pytest tests/native
+  native_tests
   step "a stock agent behind the bridge" $PYTHON -m tests.peers --only fast-agent
+}
+
+# Two halves side by side: each is one Python and the processes that it drives.
+native_tests() {
+  local agents=(tests/native/test_agentpool*.py tests/native/test_bridge*.py)
+  step "native: agentpool, bridge" $PYTHON -m pytest "${agents[@]}" >.cache/test-native.log 2>&1 &
+  BESIDE=$!
+  step "native: gateway, command line" $PYTHON -m pytest tests/native "${agents[@]/#/--ignore=}"
+  wait "$BESIDE" || true
+  cat .cache/test-native.log
 }
 
 run_tests() {
@@ -209,12 +219,12 @@ run_tests() {
   mkdir -p .cache
   : >"$RESULTS"
   light_tests >.cache/test-light.log 2>&1 &
-  LIGHT=$!
-  trap 'kill "$LIGHT" 2>/dev/null || true' EXIT
+  BESIDE=$!
+  trap 'kill "$BESIDE" 2>/dev/null || true' EXIT
   step "bundle" build
   step "core inside Pyodide" node tests/pyodide/run.mjs
   say "What ran beside that"
-  wait "$LIGHT" || true
+  wait "$BESIDE" || true
   cat .cache/test-light.log
   real_tests
   local passed failed
