@@ -10,8 +10,8 @@ const executablePath = [process.env["CHROMIUM"], "/usr/bin/chromium", "/usr/bin/
 export default defineConfig({
   testDir: ".",
   outputDir: "../../test-results/e2e",
-  // One sandbox takes a core for its boot; two at once would only measure each other.
-  workers: 1,
+  // As many as the smallest machine has cores; the tests of a file share one page and stay in order.
+  workers: 2,
   timeout: 240_000,
   expect: { timeout: 30_000 },
   forbidOnly: Boolean(process.env["CI"]),
