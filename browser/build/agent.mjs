@@ -8,12 +8,13 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import { build } from "esbuild";
-import { bootBundle, IMAGE_OPTIONS, loadedModules, takeImage } from "./image.mjs";
+import { bootBundle, bootForImage, loadedModules } from "./image.mjs";
 import {
   cached,
   compilerKey,
   file,
   listed,
+  MODULES,
   putFiles,
   replace,
   report,
@@ -87,20 +88,21 @@ export async function agentBundle({ out, force, image }) {
   const modules = await proveTurns(boot, all, runtime.preload);
   if (image) {
     say("making the in-page agent's memory image");
-    const pyodide = await bootBundle(boot, all, runtime.preload, IMAGE_OPTIONS);
+    const pyodide = await bootForImage(boot, all, runtime.preload);
     pyodide.pyimport(MODULE).prepare();
-    files.image = file("image.bin", takeImage(boot, pyodide, modules));
+    files.image = file("image.bin", boot.takeImage(pyodide, modules));
     await proveTurns(boot, all, runtime.preload, files.image.data);
   }
 
   putFiles(folder, files, await siblings(files));
   for (const [name, source] of Object.entries(SCRIPTS))
     replace(path.join(out, name), await script(path.join(code, source)));
+  replace(path.join(folder, MODULES), JSON.stringify(modules));
   const manifest = {
     format: 1,
     inputs,
     module: MODULE,
-    also: ["relay.js"],
+    also: ["relay.js", MODULES],
     files: listed(files),
   };
   replace(path.join(folder, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`);

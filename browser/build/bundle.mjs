@@ -21,6 +21,7 @@ import {
   compilerKey,
   file,
   listed,
+  MODULES,
   PYODIDE_FILES,
   putFiles,
   pyodideVersion,
@@ -32,7 +33,18 @@ import {
   tidy,
 } from "./output.mjs";
 import { bootModule, compiler } from "./python.mjs";
-import { BuildError, bytes, fileSize, filesBelow, hashFiles, PYODIDE, ROOT, say, sha256 } from "./shared.mjs";
+import {
+  BuildError,
+  bytes,
+  ensureFolder,
+  fileSize,
+  filesBelow,
+  hashFiles,
+  PYODIDE,
+  ROOT,
+  say,
+  sha256,
+} from "./shared.mjs";
 import { extraWheels, lockedWheels } from "./wheels.mjs";
 
 /** Source trees of ours that go into the bundle: [folder, place in the zip, what to take]. */
@@ -115,6 +127,8 @@ async function main() {
 
   // 4. Out.
   const frame = await frameFiles();
+  ensureFolder(runtime);
+  replace(path.join(runtime, MODULES), JSON.stringify(proof.modules));
   await write(out, runtime, files, frame, {
     format: 1,
     version: JSON.parse(readFileSync(path.join(ROOT, "browser/package.json"), "utf8")).version,
@@ -122,6 +136,7 @@ async function main() {
     inputs,
     servers,
     preload,
+    also: [MODULES],
   });
   return { out, force: values.force, image: !values["no-image"] };
 }

@@ -134,7 +134,7 @@ async function serveOnce(boot, pyodide, servers, restored) {
   return { servers: ready.servers, tools };
 }
 
-/** Names of the modules that a served session loaded, for {@link takeImage}. */
+/** Names of the modules that a served session loaded, for `takeImage`. */
 export function loadedModules(pyodide) {
   return pyodide
     .runPython(
@@ -146,28 +146,10 @@ import sys
     .toJs();
 }
 
-/** The memory image of a prepared Python that was started for one, with modules imported first. */
-export function takeImage(boot, pyodide, modules) {
-  pyodide.globals.set("modules", pyodide.toPy(modules));
-  pyodide.runPython(`
-import gc, importlib
-for name in modules:
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        pass
-del modules, name
-gc.collect()
-gc.freeze()
-`);
-  return boot.packImage(new Uint8Array(pyodide.makeMemorySnapshot()));
+/** Starts a Python that an image is to be taken of. */
+export function bootForImage(boot, files, preload) {
+  return bootBundle(boot, files, preload, { options: { makeImage: true, env: boot.IMAGE_ENV } });
 }
-
-/** Options of `bootBundle` for a Python that an image is to be taken of. */
-export const IMAGE_OPTIONS = {
-  // The image's hash seed is every sandbox's; a fixed one makes the image the same in each build.
-  options: { makeImage: true, env: { PYTHONHASHSEED: "0" } },
-};
 
 /**
  * Makes the memory image: Python booted, the servers made, all that a session loads imported. Serves a session from it
@@ -175,9 +157,9 @@ export const IMAGE_OPTIONS = {
  */
 export async function makeImage(boot, files, servers, preload, modules) {
   try {
-    const pyodide = await bootBundle(boot, files, preload, IMAGE_OPTIONS);
+    const pyodide = await bootForImage(boot, files, preload);
     pyodide.pyimport("sandport_runtime.boot").prepare(pyodide.toPy(servers));
-    const image = takeImage(boot, pyodide, modules);
+    const image = boot.takeImage(pyodide, modules);
     say(`serving a session from the image (${(image.length / 1e6).toFixed(0)} MB)`);
     const began = performance.now();
     const restored = await bootBundle(boot, files, preload, { image });

@@ -82,6 +82,9 @@ export function putFiles(folder, files, compressed) {
   }
 }
 
+/** Names of the modules that a served session loads, for whoever makes a memory image later. */
+export const MODULES = "modules.json";
+
 /** Removes from a folder what its manifest does not name. */
 export function tidy(folder, manifest) {
   const names = Object.values(manifest.files).map(({ name }) => name);

@@ -67,6 +67,12 @@ export async function readAssets(
   return { manifest, files, ...(imageProblem === undefined ? {} : { imageProblem }) };
 }
 
+/** What {@link readAgent} gives. */
+export interface AgentBytes extends HandOver {
+  /** Whether the bundle came with a memory image, be it usable or not. */
+  readonly hasImage: boolean;
+}
+
 /**
  * Reads the runtime without its image, and the agent on top of it.
  * @param folder holds `runtime/` and `agent/`.
@@ -76,7 +82,7 @@ export async function readAgent(
   folder: string,
   withImage: boolean,
   onProgress: (fraction: number, file: string) => void,
-): Promise<HandOver> {
+): Promise<AgentBytes> {
   const own = path.join(folder, "agent");
   const manifest = readAgentManifest(await readJson(path.join(own, "manifest.json")));
   const [runtime, core, extra, image] = await Promise.all([
@@ -90,7 +96,15 @@ export async function readAgent(
   return {
     parcel: { ...files, core, extra, ...(image ? { image } : {}) },
     config: agentConfig(runtime.manifest.preload, manifest.module),
+    hasImage: manifest.image !== undefined,
   };
+}
+
+/** Whether a part of a bundle came with a memory image. */
+export async function hasImage(folder: string, part: "runtime" | "agent"): Promise<boolean> {
+  const json = await readJson(path.join(folder, part, "manifest.json"));
+  const { image } = part === "agent" ? readAgentManifest(json) : readManifest(json).files;
+  return image !== undefined;
 }
 
 async function readJson(file: string): Promise<unknown> {

@@ -31,6 +31,8 @@ export interface ChatOptions {
   readonly verbose: boolean;
   readonly trusted: boolean;
   readonly bundle?: string | undefined;
+  /** See `HostSandboxOptions`. */
+  readonly imageCache?: string | false | undefined;
   /** Seconds that a tool may run. */
   readonly timeLimit?: number | undefined;
 }
@@ -62,13 +64,19 @@ class Chat {
     this.#options = options;
     const terminal = new Terminal(() => this.#interrupt());
     this.#terminal = terminal;
-    const { bundle, timeLimit, trusted, verbose, yes } = options;
+    const { bundle, imageCache, timeLimit, trusted, verbose, yes } = options;
     this.#sandbox = createHostSandbox({
       trusted,
       ...(bundle === undefined ? {} : { bundle }),
+      ...(imageCache === undefined ? {} : { imageCache }),
       ...(timeLimit === undefined ? {} : { timeLimit }),
       ...(yes ? {} : { ask: (question: ToolQuestion) => this.#mayRun(question) }),
+      onImage: (text) => this.#aside(text),
       on: {
+        progress: ({ stage, detail }) => {
+          // What is said of the runtime is why the start is slow.
+          if (stage === "runtime" && detail) this.#aside(detail);
+        },
         log: ({ text, tool }) => {
           if (verbose) this.#aside(`${tool ?? "python"}: ${text}`);
         },

@@ -10,15 +10,18 @@ import path from "node:path";
 import process from "node:process";
 import { parseArgs } from "node:util";
 import { type AgentAddress, agentAddress, UsageError } from "./address.ts";
-import { ownBundle } from "./assets.ts";
+import { hasImage, ownBundle } from "./assets.ts";
 import { chat } from "./chat.ts";
+import { CACHE_VARIABLE, keptImage } from "./kept.ts";
 import { lendOnStreams } from "./lend-streams.ts";
+import { makeImage } from "./make-image.ts";
 import { KEY_VARIABLE, serveAgent } from "./serve-agent.ts";
 
 const HELP = `usage: sandport --agent AGENT [options]
        sandport [options] -- COMMAND [ARGUMENT...]
        sandport lend [--tools PATH]... -- COMMAND [ARGUMENT...]
        sandport agent [--model ADDRESS#NAME] [--data DIR]
+       sandport image [--image-cache DIR]
        sandport assets FOLDER [--no-agent]
 
 Lends Python tools to an ACP agent and chats with it here.
@@ -31,6 +34,8 @@ Lends Python tools to an ACP agent and chats with it here.
   --yes, -y         allow every call of a tool; without it you are asked, and what cannot be asked is refused
   --time-limit S    seconds that a tool may run (default 30)
   --bundle DIR      another bundle than the package's own
+  --image-cache DIR folder that keeps memory images, which make the next start quick; "off" keeps none (default:
+                    ${CACHE_VARIABLE}, or the user's folder for caches)
   --trusted         in Deno: let tools have the permissions of the process
   --verbose         show what the agent writes to stderr and what tools print
   --help, --version
@@ -45,6 +50,8 @@ its tools are those that the client lends it (MCP servers of type acp).
                          without it a script answers, which needs no key and says that it is no language model
   --key-env NAME         variable of the environment that holds the endpoint's key (default ${KEY_VARIABLE})
   --data DIR             folder that keeps the sessions; without it they end with the program
+
+image makes the memory images now; else the first start has them made aside.
 
 assets copies the files of the sandbox and of the in-page agent, to be served beside a page; --no-agent leaves out the
 agent's.
@@ -82,6 +89,7 @@ async function run(args: readonly string[]): Promise<number> {
       data: { type: "string" },
       "time-limit": { type: "string" },
       bundle: { type: "string" },
+      "image-cache": { type: "string" },
       "no-agent": { type: "boolean", default: false },
       trusted: { type: "boolean", default: false },
       verbose: { type: "boolean", default: false },
@@ -97,6 +105,12 @@ async function run(args: readonly string[]): Promise<number> {
     process.stdout.write(`sandport ${await version()}\n`);
     return 0;
   }
+  const imageCache: string | false | undefined =
+    values["image-cache"] === "off" ? false : values["image-cache"];
+  if (positionals[0] === "image" && !args.includes("--")) {
+    if (positionals.length > 1) throw new UsageError("image takes options only");
+    return makeImages(values.bundle, imageCache);
+  }
   if (positionals[0] === "assets" && !args.includes("--"))
     return copyAssets(positionals.slice(1), values.bundle, !values["no-agent"]);
   if (positionals[0] === "agent" && !args.includes("--")) {
@@ -107,6 +121,7 @@ async function run(args: readonly string[]): Promise<number> {
       keyEnv: values["key-env"],
       data: values.data,
       bundle: values.bundle,
+      imageCache,
       verbose: values.verbose,
     });
   }
@@ -124,6 +139,7 @@ async function run(args: readonly string[]): Promise<number> {
     verbose: values.verbose,
     trusted: values.trusted,
     bundle: values.bundle && path.resolve(values.bundle),
+    imageCache,
     timeLimit,
   };
   return isLend ? lendOnStreams(wishes) : chat({ ...wishes, prompt: values.prompt });
@@ -150,6 +166,28 @@ async function copyAssets(
   }
   const agent = withAgent ? " and createInPageAgent({ base })" : "";
   process.stderr.write(`The files are in ${target}: createSandbox({ base })${agent} take its address.\n`);
+  return 0;
+}
+
+async function makeImages(
+  bundle: string = ownBundle(),
+  imageCache: string | false | undefined,
+): Promise<number> {
+  for (const part of ["runtime", "agent"] as const) {
+    if (await hasImage(bundle, part)) {
+      process.stderr.write(`The bundle has a memory image of its own (${part}).\n`);
+      continue;
+    }
+    const kept = keptImage(bundle, part, imageCache);
+    if (!kept) throw new UsageError("no folder for memory images: give --image-cache DIR");
+    const began = performance.now();
+    const claim = await kept.claim(true);
+    if (claim) await makeImage(kept, claim);
+    const done = claim
+      ? `made in ${((performance.now() - began) / 1000).toFixed(1)} s`
+      : "is there, or is being made";
+    process.stderr.write(`${await kept.file()}: ${done}\n`);
+  }
   return 0;
 }
 

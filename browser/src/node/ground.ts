@@ -6,11 +6,13 @@
  */
 
 import { Worker as ThreadWorker } from "node:worker_threads";
+import type { Assets } from "../sandbox/assets.ts";
 import type { Ground } from "../sandbox/ground.ts";
 import type { InstanceHandlers, Launched } from "../sandbox/instance.ts";
 import type { HandOver, WorkerStart } from "../sandbox/protocol.ts";
 import { readAssets } from "./assets.ts";
 import { type HostName, hostName, type Isolation } from "./host.ts";
+import type { KeptImage } from "./kept.ts";
 
 /** What {@link hostGround} needs. */
 export interface HostOptions {
@@ -18,6 +20,8 @@ export interface HostOptions {
   readonly bundle: string;
   /** In Deno: run tools with all permissions of the process. Default false. */
   readonly trusted?: boolean;
+  /** Stands in for the image that the bundle lacks. */
+  readonly kept?: KeptImage | undefined;
 }
 
 /** The first and only message to the worker beside its port. */
@@ -26,6 +30,14 @@ export interface HostStart {
   readonly port: MessagePort;
   /** Take the network and the console from the worker's code; see `worker.ts`. */
   readonly quiet: boolean;
+  /** Take a memory image, with these modules imported, instead of serving. */
+  readonly modules?: readonly string[];
+}
+
+/** How a worker is started, beside what is handed over to it. */
+export interface ThreadOptions extends Partial<Pick<HostStart, "quiet" | "modules">> {
+  /** In Deno: without permissions. */
+  readonly isolated: boolean;
 }
 
 /** A worker, in whichever way the host has it. */
@@ -49,29 +61,35 @@ export function hostGround(options: HostOptions): Ground {
     async load(onProgress, signal) {
       const assets = await readAssets(options.bundle, onProgress);
       signal.throwIfAborted();
-      return assets;
+      return options.kept && !assets.manifest.files.image ? withKept(assets, options.kept) : assets;
     },
     launch: (handOver, handlers, signal) =>
       launchThread(handOver, handlers, signal, { isolated: isolationOf(options) === "permissions" }),
   };
 }
 
-/**
- * Starts a worker of this host and hands everything over to it.
- * @param isolated in Deno: without permissions.
- * @param quiet see {@link HostStart}.
- */
+async function withKept(assets: Assets, kept: KeptImage): Promise<Assets> {
+  const { image, problem } = await kept.read();
+  return {
+    ...assets,
+    files: image ? new Map([...assets.files, ["image", image] as const]) : assets.files,
+    ...(problem === undefined ? {} : { imageProblem: problem }),
+    discard: () => kept.refuse("the sandbox did not start from it"),
+  };
+}
+
+/** Starts a worker of this host and hands everything over to it. */
 export async function launchThread(
   handOver: HandOver | Promise<HandOver>,
   handlers: InstanceHandlers<Launched>,
   signal: AbortSignal,
-  { isolated, quiet = false }: { isolated: boolean; quiet?: boolean },
+  { isolated, quiet = false, modules }: ThreadOptions,
 ): Promise<Launched> {
   const given = await handOver;
   signal.throwIfAborted();
   const host = hostName();
   const start = host === "deno" ? denoWorker(isolated) : threadWorker(host);
-  return new Thread(given, quiet, handlers, start);
+  return new Thread(given, { quiet, ...(modules ? { modules } : {}) }, handlers, start);
 }
 
 type StartWorker = (start: HostStart, transfer: ArrayBuffer[], life: Lifecycle) => HostWorker;
@@ -84,7 +102,7 @@ class Thread implements Launched {
 
   constructor(
     { parcel, config }: HandOver,
-    quiet: boolean,
+    work: Pick<HostStart, "quiet" | "modules">,
     handlers: InstanceHandlers<Launched>,
     startWorker: StartWorker,
   ) {
@@ -97,7 +115,7 @@ class Thread implements Launched {
       else handlers.other(data, this);
     };
     const start: WorkerStart = { parcel, config, signal: this.#signal };
-    this.#worker = startWorker({ start, port: port2, quiet }, Object.values(parcel) as ArrayBuffer[], {
+    this.#worker = startWorker({ start, port: port2, ...work }, Object.values(parcel) as ArrayBuffer[], {
       error: (message) => {
         if (!this.#destroyed) handlers.error(message);
       },

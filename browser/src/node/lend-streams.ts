@@ -23,7 +23,7 @@ export type LendStreamsOptions = Omit<ChatOptions, "prompt">;
 
 /** Serves until the editor or the agent ends. Returns the exit status. */
 export async function lendOnStreams(options: LendStreamsOptions): Promise<number> {
-  const { address, bundle, timeLimit, tools, trusted, verbose, workspace, yes } = options;
+  const { address, bundle, imageCache, timeLimit, tools, trusted, verbose, workspace, yes } = options;
   const over = new Ending();
   const say = (text: string): void =>
     void process.stderr.write(`sandport lend: ${printable(text.trimEnd())}\n`);
@@ -31,9 +31,14 @@ export async function lendOnStreams(options: LendStreamsOptions): Promise<number
   const sandbox = createHostSandbox({
     trusted,
     ...(bundle === undefined ? {} : { bundle }),
+    ...(imageCache === undefined ? {} : { imageCache }),
     ...(timeLimit === undefined ? {} : { timeLimit }),
     ...(yes ? {} : { ask: (question: ToolQuestion) => crossing.ask(question) }),
+    onImage: say,
     on: {
+      progress: ({ stage, detail }) => {
+        if (stage === "runtime" && detail) say(detail);
+      },
       log: ({ text }) => {
         if (verbose) say(text);
       },

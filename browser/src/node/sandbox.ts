@@ -14,11 +14,13 @@ import { ownBundle } from "./assets.ts";
 import { GatedLane } from "./gate.ts";
 import { hostGround, isolationOf } from "./ground.ts";
 import type { Isolation } from "./host.ts";
+import { type ImageCacheOptions, keptImage } from "./kept.ts";
 import { zipFolder } from "./zip.ts";
 
 /** Settings of {@link createHostSandbox}. */
 export interface HostSandboxOptions
-  extends Pick<SandboxOptions, "timeLimit" | "hangLimit" | "environ" | "useImage" | "on"> {
+  extends Pick<SandboxOptions, "timeLimit" | "hangLimit" | "environ" | "useImage" | "on">,
+    ImageCacheOptions {
   /** Folder of the bundle; by default the one of this package. */
   readonly bundle?: string;
   /** In Deno: let tools have the permissions of the process. Default false. */
@@ -42,8 +44,11 @@ export class HostSandbox extends Sandbox {
 
   /** @internal use {@link createHostSandbox} */
   constructor(options: HostSandboxOptions) {
-    const { bundle = ownBundle(), trusted = false } = options;
-    super(options, hostGround({ bundle, trusted }));
+    const { bundle = ownBundle(), trusted = false, useImage = true } = options;
+    const kept = useImage ? keptImage(bundle, "runtime", options.imageCache) : undefined;
+    super(options, hostGround({ bundle, trusted, kept }));
+    // When it serves: the next start is quicker by it, this one is not.
+    void this.ready.then(() => kept?.makeMissing(options.onImage)).catch(() => {});
     this.isolation = isolationOf({ trusted });
     const { ask, askLimit } = options;
     this.#gate = ask && new Gate(ask, askLimit, "at the terminal");

@@ -26,6 +26,8 @@ export interface ServeAgentOptions {
   /** Folder that keeps the sessions. */
   readonly data?: string | undefined;
   readonly bundle?: string | undefined;
+  /** See `HostAgentOptions`. */
+  readonly imageCache?: string | false | undefined;
   readonly verbose?: boolean;
 }
 
@@ -65,9 +67,13 @@ export async function serveAgent(options: ServeAgentOptions): Promise<number> {
   const agent = createHostAgent({
     ...(options.bundle === undefined ? {} : { bundle: options.bundle }),
     ...(options.data === undefined ? {} : { data: options.data }),
+    ...(options.imageCache === undefined ? {} : { imageCache: options.imageCache }),
     onLog: say,
+    onImage: say,
     onProgress: ({ stage, detail }) => {
-      if (options.verbose && stage !== "fetch") say(`starting: ${stage}${detail ? ` (${detail})` : ""}`);
+      // What is said of the runtime is why the start is slow.
+      if (stage === "runtime" && detail) say(detail);
+      else if (options.verbose && stage !== "fetch") say(`starting: ${stage}`);
     },
   });
   try {

@@ -1,5 +1,6 @@
 /**
- * The worker outside a page: the sandbox's own `serve`, under conditions like those of a page's worker.
+ * The worker outside a page: the sandbox's own `serve`, or the making of an image, under conditions like those of a page's
+ * worker.
  *
  * Invariant: Pyodide takes every host for a browser's worker, so that it behaves the same everywhere and offers Python
  * none of Node's doors by itself. That is for sameness, not for safety: in Node and Bun tool code finds the way to the
@@ -9,6 +10,7 @@
 import { Buffer } from "node:buffer";
 import { serve } from "../sandbox/serve.ts";
 import type { HostStart } from "./ground.ts";
+import { sendImage } from "./take-image.ts";
 
 type Globals = Record<string, unknown>;
 
@@ -56,10 +58,11 @@ function hush(): void {
   }
 }
 
-function run({ start, port, quiet }: HostStart): void {
+function run({ start, port, quiet, modules }: HostStart): void {
   disguise();
   if (quiet) hush();
-  void serve(start, port, importData);
+  if (modules) void sendImage(start, port, modules, importData);
+  else void serve(start, port, importData);
 }
 
 if ("Deno" in globals) {

@@ -13,6 +13,7 @@ import type { Image } from "./image.ts";
 import { storedEntries } from "./zip.ts";
 
 export { openImage, packImage } from "./image.ts";
+export { IMAGE_ENV, takeImage } from "./take.ts";
 
 /** Where the bundle lies in the sandbox's file system. */
 export const SITE = "/sandport/site.zip";

@@ -474,10 +474,11 @@ export class Sandbox {
       this.#watch();
       this.#emitter.emit("ready", ready);
       if (image) whenIdle(PROVE_AFTER, () => this.#prove(instance));
-      // When there is time: the next visit is quicker by it, this one is not.
-      whenIdle(KEEP_AFTER, () => {
-        if (boot === this.#boots) void this.#keepFiles(assets);
-      });
+      // When there is time: the next visit is quicker by it, this one is not. A program waits for a timer before it ends.
+      if (assets.keep)
+        whenIdle(KEEP_AFTER, () => {
+          if (boot === this.#boots) void this.#keepFiles(assets);
+        });
       return { instance, ready };
     } finally {
       clearTimeout(timer);

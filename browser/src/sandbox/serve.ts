@@ -185,7 +185,7 @@ function dispatch(data: unknown, control: RuntimeControl, port: MessagePort, tak
  * Imports Pyodide's two modules. Until told to stop, answers what they ask the network for: the module is compiled
  * already, the standard library is in memory, or put in place later (then an empty file stands for it).
  */
-async function importPyodide(
+export async function importPyodide(
   stdlib: Part | undefined,
   compiled: Promise<WebAssembly.Module>,
   load: LoadScript,
