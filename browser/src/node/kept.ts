@@ -126,7 +126,9 @@ export class KeptImage {
       new Uint8Array(copy).set(image);
       return { image: copy };
     } catch (error) {
-      return (error as NodeJS.ErrnoException).code === "ENOENT" ? {} : { problem: messageOf(error) };
+      const { code } = error as NodeJS.ErrnoException;
+      // A folder that cannot be made is told when an image is to be kept in it.
+      return code === "ENOENT" || code === "ENOTDIR" ? {} : { problem: messageOf(error) };
     }
   }
 
