@@ -1,13 +1,19 @@
 /** What the page makes of foreign text: markdown, JSON, zips and addresses. */
 
 import { readFileSync } from "node:fs";
-import { strToU8, zipSync } from "fflate";
+import { strToU8, unzipSync, zipSync } from "fflate";
 import type { ComponentChildren, VNode } from "preact";
 import { describe, expect, it } from "vitest";
 import { briefArguments, formatJson, readable } from "../../web/src/lib/json-format.ts";
 import { Markdown, safeLink } from "../../web/src/lib/markdown.tsx";
 import { takeToken } from "../../web/src/lib/token.ts";
-import { listZip, readZipText, WorkspaceError } from "../../web/src/model/workspace.ts";
+import {
+  listZip,
+  packForDownload,
+  readZipFile,
+  readZipText,
+  WorkspaceError,
+} from "../../web/src/model/workspace.ts";
 
 /** The elements of a tree, with their properties, and its text. */
 function flatten(node: ComponentChildren): { elements: VNode[]; text: string } {
@@ -135,12 +141,18 @@ describe("workspace zips", () => {
       "a.txt": strToU8("a"),
       "../x": strToU8("x"),
       "/y": strToU8("y"),
+      "..\\z": strToU8("z"),
     });
     expect(listZip(zip)).toEqual([
       { path: "a.txt", size: 1 },
       { path: "b/c.txt", size: 2 },
     ]);
     expect(readZipText(zip, "b/c.txt")).toBe("hi");
+    // What a person saves holds what was listed and nothing else.
+    const saved = packForDownload(zip);
+    expect(Object.keys(unzipSync(saved)).sort()).toEqual(["a.txt", "b/c.txt"]);
+    expect(readZipFile(saved, "b/c.txt")).toEqual(strToU8("hi"));
+    expect(readZipFile(saved, "../x")).toBeUndefined();
   });
 
   it("shows no binary file and says what is no zip", () => {

@@ -1,7 +1,7 @@
 /** Sockets that drop, agents that end, and agents that take no tools. */
 
 import type { Page, WebSocketRoute } from "@playwright/test";
-import { expect, scripted, test, withoutSandbox } from "./fixtures.ts";
+import { expect, PageDriver, scripted, test, withoutSandbox } from "./fixtures.ts";
 
 /** Lets every socket of the page through, and keeps a hand on them. */
 async function sockets(page: Page): Promise<WebSocketRoute[]> {
@@ -148,4 +148,31 @@ test("stop ends a turn with session/cancel", async ({ gateway, driver, page }) =
   await page.getByRole("button", { name: "Stop the agent" }).click();
   await expect(page.locator("#chat .notice").last()).toHaveText("Stopped.");
   expect(await driver.ask("seen")).toContain("session/cancel");
+});
+
+test("a duplicated tab has a session of its own; a tab that is reloaded keeps its", async ({
+  gateway,
+  driver,
+  page,
+}) => {
+  await withoutSandbox(page);
+  await driver.open((await gateway(scripted("--load"))).url);
+  await driver.agentReady();
+  await driver.ask("say one");
+  // A page that another opens gets a copy of its storage, as a duplicated tab does.
+  const opened = page.waitForEvent("popup");
+  await page.evaluate(() => void window.open(location.href));
+  const other = new PageDriver(await opened);
+  await withoutSandbox(other.page);
+  await other.agentReady();
+  await expect(other.messages("Agent")).toHaveCount(0);
+  expect(await other.ask("say two")).toBe("two");
+  for (const [each, said] of [
+    [driver, "one"],
+    [other, "two"],
+  ] as const) {
+    await each.page.reload();
+    await each.agentReady();
+    await expect(each.messages("Agent")).toHaveText([said]);
+  }
 });

@@ -81,6 +81,31 @@ test.describe
     });
   });
 
+test("a message that is sent while the agent works waits for its turn, visibly", async ({
+  gateway,
+  driver,
+  page,
+}) => {
+  await withoutSandbox(page);
+  await driver.open((await gateway(scripted())).url);
+  await driver.agentReady();
+  const field = page.getByLabel("Message to the agent");
+  const hint = page.locator(".hint.queued");
+  await driver.send("wait");
+  await field.fill("say nothing");
+  await field.press("Enter");
+  await expect(hint).toBeVisible();
+  await field.fill("say later");
+  await expect(hint).toBeHidden();
+  await field.press("Enter");
+  await page.setViewportSize({ width: 390, height: 844 });
+  await expect(hint).toBeVisible();
+  await field.press("Escape");
+  await expect(driver.messages("Agent")).toHaveText(["later"]);
+  await expect(driver.messages("You")).toHaveText(["wait", "say later"]);
+  await expect(field).toHaveValue("");
+});
+
 test("the list of shortcuts opens with ? and closes with Escape", async ({ gateway, driver, page }) => {
   await withoutSandbox(page);
   await driver.open((await gateway(scripted())).url);

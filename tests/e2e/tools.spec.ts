@@ -1,6 +1,7 @@
 /** Tools in trouble, seen from an agent that does exactly what it is told. */
 
-import { strToU8, zipSync } from "fflate";
+import { readFile } from "node:fs/promises";
+import { strToU8, unzipSync, zipSync } from "fflate";
 import { type Booted, boot, expect, scripted, test } from "./fixtures.ts";
 
 test.describe
@@ -133,6 +134,36 @@ test.describe
       await it.page.getByRole("button", { name: "Reset" }).click();
       await expect(it.page.locator(".drop-hint")).toContainText("Sandport's own sources");
       expect(await it.driver.ask(read)).toContain("there is no 'notes/hello.txt'");
+    });
+
+    test("what a tool wrote is listed when the turn ends, and can be downloaded", async () => {
+      await it.driver.panel("Files");
+      const panel = it.page.locator("#panel-workspace");
+      const save = async (name: string) => {
+        const [download] = await Promise.all([
+          it.page.waitForEvent("download"),
+          panel.getByRole("button", { name, exact: true }).click(),
+        ]);
+        return { name: download.suggestedFilename(), data: await readFile(await download.path()) };
+      };
+      const bytes = Buffer.from(Array.from({ length: 256 }, (_, n) => n));
+      const write =
+        "import os; os.makedirs('out/deep'); open('out/deep/made.bin', 'wb').write(bytes(range(256)))";
+      await it.driver.ask(`call workspace run_python ${JSON.stringify({ code: write })}`);
+      await panel.locator("summary", { hasText: "out" }).click();
+      await panel.locator("summary", { hasText: "deep" }).click();
+      await panel.getByRole("button", { name: /made\.bin/ }).click();
+      await expect(panel.getByText("This is a binary file.")).toBeVisible();
+      expect(await save("Download")).toEqual({ name: "made.bin", data: bytes });
+      // As it is when it is asked for.
+      await it.driver.ask(
+        `call workspace run_python ${JSON.stringify({ code: "open('out/deep/made.bin', 'a').write('!')" })}`,
+      );
+      const all = await save("Download all");
+      expect(all.name).toBe("workspace.zip");
+      const files = unzipSync(new Uint8Array(all.data));
+      expect(Buffer.from(files["out/deep/made.bin"] ?? [])).toEqual(Buffer.concat([bytes, Buffer.from("!")]));
+      expect(Object.keys(files)).toContain("README.md");
     });
 
     test("R07: a worker that dies in a call answers it within a second, and comes back", async () => {

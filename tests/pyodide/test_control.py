@@ -8,6 +8,7 @@ import json
 import zipfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,8 +57,9 @@ class Page:
         self._more.set()
 
     def _heard(self, event: dict[str, Any]) -> None:
-        # As it crosses to JavaScript.
-        self.events.append(json.loads(json.dumps(event, allow_nan=False)))
+        # As it crosses to JavaScript: JSON, and bytes beside it.
+        data = {"data": event.pop("data")} if "data" in event else {}
+        self.events.append(json.loads(json.dumps(event, allow_nan=False)) | data)
         self._more.set()
 
     async def until(self, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -125,6 +127,8 @@ ONE = "from fastmcp import FastMCP\nmcp = FastMCP('m')\n@mcp.tool\ndef one() -> 
         {"op": "adopt", "connections": [{"connectionId": "c", "serverId": "s"}]},
         {"op": "mountZip", "path": "/workspace"},
         {"op": "mountZip", "path": 5, "data": "", "replace": True},
+        {"op": "zipFolder"},
+        {"op": "zipFolder", "path": 5},
         {"op": "loadTools", "name": "x"},
         {"op": "loadTools", "name": "x", "source": 5},
         {"op": "loadTools", "name": "x", "source": "\0"},
@@ -143,6 +147,15 @@ async def test_a_malformed_request_is_answered_with_an_error_and_harms_nothing(r
         assert answer["error"]["message"]
         assert (await page.ask("loadTools", name="good", source=ONE))["value"] == {"tools": ["one"]}
         assert [tool["name"] for tool in (await page.ask("listTools"))["value"]] == ["one"]
+
+
+async def test_a_folder_leaves_as_bytes(tmp_path: Path) -> None:
+    (tmp_path / "made.txt").write_text("made")
+    async with started() as page:
+        answer = await page.ask("zipFolder", path=str(tmp_path))
+        assert answer["ok"] is True
+        with zipfile.ZipFile(io.BytesIO(answer["data"])) as archive:
+            assert archive.read("made.txt") == b"made"
 
 
 async def test_packages_and_folders_arrive_as_bytes() -> None:

@@ -17,7 +17,7 @@ import pytest
 from fastmcp import Client
 from sandport_runtime import _fresh, _standins
 from sandport_runtime._channel import LONG_ASCII, LONG_OTHER, PortChannel, post_text
-from sandport_runtime._files import ArchiveError, mount_zip
+from sandport_runtime._files import ArchiveError, mount_zip, zip_folder
 from sandport_runtime._streams import CALL_BYTES, CHUNK, Log, LogStream
 from sandport_runtime._tools import LoadError, UserTools
 
@@ -167,6 +167,31 @@ def test_an_archive_becomes_a_folder_and_replaces_one(tmp_path: Path) -> None:
         assert os.listdir(".") == ["e.txt"]
     finally:
         os.chdir("/repo")
+
+
+def test_a_folder_is_taken_out_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "work"
+    content = {"a/b.bin": bytes(range(256)), "é/c d.txt": "ü".encode(), "empty": b""}
+    for name, data in content.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    os.utime(folder / "empty", (0, 0))
+    (folder / "a" / "__pycache__").mkdir()
+    (folder / "a" / "__pycache__" / "x.pyc").write_bytes(b"x")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_text("secret")
+    (folder / "link").symlink_to(tmp_path / "outside" / "secret")
+    (folder / "links").symlink_to(tmp_path / "outside")
+    (folder / "gone").symlink_to(tmp_path / "nowhere")
+    with zipfile.ZipFile(io.BytesIO(zip_folder(str(folder)))) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == content
+    with zipfile.ZipFile(io.BytesIO(zip_folder(str(tmp_path / "nowhere")))) as archive:
+        assert archive.namelist() == []
+    for limit in ("MAX_TAKEN", "MAX_FILES"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"sandport_runtime._files.{limit}", 2)
+            with pytest.raises(ArchiveError, match="at most"):
+                zip_folder(str(folder))
 
 
 @pytest.mark.parametrize("name", ["../up.txt", "/etc/x", "a/../../x", "a\\..\\x"])

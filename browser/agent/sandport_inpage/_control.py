@@ -75,6 +75,10 @@ class Control:
             self._channel.feed(text)
         self._loop.run_ready()
 
+    def receive_utf8(self, utf8: Any) -> None:
+        """An ACP text came from the page as an ArrayBuffer of UTF-8, which Python takes over sooner than a string."""
+        self.receive(utf8.to_bytes().decode())
+
     def control(self, text: str, data: Any = None) -> None:
         """A control object came from the page, as JSON."""
         request = json.loads(text)

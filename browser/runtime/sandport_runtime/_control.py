@@ -18,7 +18,7 @@ from fastmcp import FastMCP
 from sandport import LocalError, MountError, ToolHost
 from sandport.host import TIME_LIMIT
 from sandport_runtime._channel import PortChannel
-from sandport_runtime._files import ArchiveError, mount_zip
+from sandport_runtime._files import ArchiveError, mount_zip, zip_folder
 from sandport_runtime._tools import LoadError, UserTools
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Control:
 
     Args:
         post: puts a lane text on the port.
-        event: sends a control object to the page.
+        event: sends a control object to the page; its member `data`, if any, is bytes.
         time_limit: seconds for one tools/call, and about that for the loading of a module; None for no limit.
         servers: FastMCP servers by name; each is mounted, and one that cannot be is reported.
         failures: servers that failed before, by name, with the reason.
@@ -82,6 +82,7 @@ class Control:
             "withdraw": self._withdraw,
             "adopt": self._adopt,
             "mountZip": self._mount_zip,
+            "zipFolder": self._zip_folder,
             "loadTools": self._load_tools,
             "loadPackage": self._load_package,
             "unloadTools": self._unload_tools,
@@ -150,7 +151,9 @@ class Control:
             message = str(exc) if known else f"{type(exc).__name__}: {exc}"
             self._event({"seq": seq, "ok": False, "error": {"message": message, "type": type(exc).__name__}})
         else:
-            self._event({"seq": seq, "ok": True, "value": value})
+            # Bytes travel beside the JSON.
+            member = "data" if isinstance(value, bytes) else "value"
+            self._event({"seq": seq, "ok": True, member: value})
 
     async def _lane(self, prefix: str | None, channel: PortChannel | None) -> None:
         """Serve a lane; ids of requests that start here begin with `prefix`. None only ends the lane before."""
@@ -187,6 +190,9 @@ class Control:
     async def _mount_zip(self, path: str, data: bytes, replace: bool) -> dict[str, int]:
         files, size = mount_zip(path, data, replace=replace)
         return {"files": files, "bytes": size}
+
+    async def _zip_folder(self, path: str) -> bytes:
+        return zip_folder(path)
 
     async def _load_tools(self, name: str, source: str) -> dict[str, list[str]]:
         await self._limited()

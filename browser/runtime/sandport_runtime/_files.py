@@ -1,4 +1,4 @@
-"""Zip archives from the page, as folders of the sandbox's file system.
+"""Zip archives from the page, as folders of the sandbox's file system, and folders as zip archives for the page.
 
 Invariant: nothing is written outside the folder asked for, and no more than `MAX_BYTES`; with `replace` the folder
 holds exactly the archive afterwards, also when it was somebody's working folder, or what it held before, when the
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-__all__ = ["MAX_BYTES", "ArchiveError", "mount_zip"]
+__all__ = ["MAX_BYTES", "MAX_TAKEN", "ArchiveError", "mount_zip", "zip_folder"]
 
 MAX_BYTES: Final = 512 * 1024 * 1024
 """Unpacked bytes of one archive: the file system lives in the page's memory, of which a tab has 2 to 4 GB."""
@@ -39,8 +39,41 @@ _UNREADABLE: Final = (
 """What `zipfile` raises for archives that are damaged, encrypted, or of a kind that it does not know."""
 
 
+MAX_TAKEN: Final = 200 * 1024 * 1024
+"""Bytes of a folder that is taken out: it is in memory three times on its way to the page."""
+LEFT_OUT: Final = "__pycache__"
+"""Folders that Python makes by itself, and again."""
+
+
 class ArchiveError(Exception):
-    """An archive cannot be unpacked; the text says which rule or which entry."""
+    """An archive cannot be unpacked or made; the text says which rule or which entry."""
+
+
+def zip_folder(path: str) -> bytes:
+    """Pack the files below the folder `path`, uncompressed: they only go from one place in memory to another.
+
+    Links are left out, and what Python compiled. A folder that is not there is one without files.
+
+    Raises:
+        ArchiveError: too many files, or too large.
+    """
+    out = io.BytesIO()
+    files = size = 0
+    # Times before 1980 have no place in a zip; the sandbox's clock may start there.
+    with zipfile.ZipFile(out, "w", strict_timestamps=False) as archive:
+        for folder, folders, names in os.walk(path):
+            folders[:] = sorted(name for name in folders if name != LEFT_OUT)
+            for name in sorted(names):
+                file = Path(folder, name)
+                if file.is_symlink() or not file.is_file():
+                    continue
+                files += 1
+                size += file.stat().st_size
+                if files > MAX_FILES or size > MAX_TAKEN:
+                    limits = f"{MAX_FILES} files and {MAX_TAKEN} bytes"
+                    raise ArchiveError(f"the folder {path!r} holds more than can be taken out: at most {limits}")
+                archive.write(file, file.relative_to(path))
+    return out.getvalue()
 
 
 def mount_zip(path: str, data: bytes, *, replace: bool) -> tuple[int, int]:

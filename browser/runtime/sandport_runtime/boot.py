@@ -37,8 +37,11 @@ class Host(Protocol):
     def post_utf8(self, utf8: Any) -> None:
         """Put a lane text on the port, given as a JavaScript array of its UTF-8, which goes with it."""
 
-    def event(self, text: str) -> None:
-        """Put a control object, given as JSON, on the port."""
+    def event(self, text: str, data: Any = None) -> None:
+        """Put a control object, given as JSON, on the port.
+
+        `data` becomes its member of that name: a JavaScript array of bytes, which goes with it.
+        """
 
     def schedule(self, callback: Callable[[], None], ms: float) -> None:
         """Call back from JavaScript's loop; callbacks are proxies that live as long as the sandbox."""
@@ -124,7 +127,11 @@ def start(host: Host, config_text: str) -> Control:
         refresh({**os.environ, **config.get("environ", {})})
 
     def event(members: dict[str, Any]) -> None:
-        host.event(json.dumps(members))
+        data = members.pop("data", None)
+        if data is None:
+            host.event(json.dumps(members))
+        else:
+            host.event(json.dumps(members), to_js(data))
 
     log = Log(lambda members: event({"event": "log", **members}))
     # The originals too: what restores "the real stdout" finds these.

@@ -6,7 +6,7 @@
  * requests, and to nobody else. Nothing is fetched before the agent is first opened. One channel is open at a time.
  */
 
-import { BaseChannel, CLOSE_ABNORMAL, type TextChannel } from "../channel.ts";
+import { BaseChannel, CLOSE_ABNORMAL, type TextChannel, type Utf8 } from "../channel.ts";
 import { AssetError } from "../sandbox/assets.ts";
 import type { FrameOptions } from "../sandbox/ground.ts";
 import type { Launched } from "../sandbox/instance.ts";
@@ -354,8 +354,9 @@ class AgentChannel extends BaseChannel {
     this.ended({ code, reason });
   }
 
-  protected override transmit(text: string): void {
-    this.#instance.send(text);
+  protected override transmit(text: string, utf8?: Utf8): void {
+    if (utf8) this.#instance.send(utf8.buffer, [utf8.buffer]);
+    else this.#instance.send(text);
   }
 
   protected override shut(): void {

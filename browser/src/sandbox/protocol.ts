@@ -242,7 +242,7 @@ export function readAnswer(data: unknown): WorkerAnswer | undefined {
   return {
     seq: claim["seq"],
     ok: claim["ok"],
-    value: claim["value"],
+    value: claim["data"] instanceof ArrayBuffer ? claim["data"] : claim["value"],
     message: short(record(claim["error"])?.["message"]),
   };
 }
@@ -273,6 +273,11 @@ export function readNames(value: unknown): string[] {
   const names = record(value)?.["tools"];
   if (!Array.isArray(names)) return [];
   return names.slice(0, MAX_TOOLS).flatMap((name) => (typeof name === "string" ? [short(name)] : []));
+}
+
+/** The archive in the answer to `zipFolder`; undefined where there is none. */
+export function readArchive(value: unknown): Uint8Array<ArrayBuffer> | undefined {
+  return value instanceof ArrayBuffer ? new Uint8Array(value) : undefined;
 }
 
 /** What the answer to `mountZip` counts. */

@@ -16,6 +16,7 @@ import type { Launched } from "./instance.ts";
 import {
   type HandOver,
   readAnswer,
+  readArchive,
   readCounts,
   readEvent,
   readNames,
@@ -257,6 +258,17 @@ export class Sandbox {
     if (mount.replace) this.#mounts = this.#mounts.filter((other) => other.path !== path);
     this.#mounts.push(mount);
     return readCounts(value);
+  }
+
+  /**
+   * Takes the files of a folder out of the sandbox, with what tools wrote there; links are left out.
+   * @returns a zip archive. The sandbox made it: look at its paths and sizes before you unpack it.
+   * @throws {SandboxError} the folder holds more than 200 MB or 50,000 files.
+   */
+  async zipFolder(path: string): Promise<Uint8Array<ArrayBuffer>> {
+    const archive = readArchive(await this.#request({ op: "zipFolder", path }));
+    if (!archive) throw new SandboxError("the sandbox gave no archive");
+    return archive;
   }
 
   /**

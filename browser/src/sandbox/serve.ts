@@ -146,7 +146,10 @@ function startRuntime(
     post: (text: string) => port.postMessage(text),
     // Python's copy of its bytes: nobody else has it.
     post_utf8: (utf8: Uint8Array<ArrayBuffer>) => port.postMessage(utf8.buffer, [utf8.buffer]),
-    event: (text: string) => port.postMessage(JSON.parse(text)),
+    event: (text: string, data?: Uint8Array<ArrayBuffer>) => {
+      if (data) port.postMessage({ ...JSON.parse(text), data: data.buffer }, [data.buffer]);
+      else port.postMessage(JSON.parse(text));
+    },
     schedule(callback: () => void, delay: number) {
       if (delay > 0) setTimeout(callback, delay);
       else {

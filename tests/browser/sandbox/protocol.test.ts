@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import {
   readAnswer,
+  readArchive,
   readCounts,
   readEvent,
   readNames,
@@ -61,6 +62,13 @@ test("answers need a number and a verdict", () => {
   expect(readAnswer({ seq: 2, ok: false, error: { message: "no" } })?.message).toBe("no");
   for (const bad of [null, "x", { seq: "1", ok: true }, { seq: 1 }, { ok: true }])
     expect(readAnswer(bad)).toBeUndefined();
+});
+
+test("an archive is a buffer beside the answer, and nothing else is", () => {
+  const data = new Uint8Array([80, 75]).buffer;
+  expect(readArchive(readAnswer({ seq: 1, ok: true, data })?.value)).toEqual(new Uint8Array([80, 75]));
+  for (const bad of [undefined, null, "PK", [80, 75], { byteLength: 2 }, new Uint8Array(2)])
+    expect(readArchive(readAnswer({ seq: 1, ok: true, value: bad, data: bad })?.value)).toBeUndefined();
 });
 
 test("tools that are none are left out", () => {

@@ -17,9 +17,9 @@ import { IN_PAGE, InPage, type InPageSettings, settings } from "./in-page.ts";
 import { type LentId, LentServers } from "./lent.ts";
 import { gatewayChannel, gatewayRefusal, Link, type LinkOptions } from "./link.ts";
 import { SandboxHost } from "./sandbox-host.ts";
-import { lastSession, noteSession } from "./sessions.ts";
+import { lastSession, noteSession, ownStorage } from "./sessions.ts";
 import * as store from "./store.ts";
-import { listZip, readDrop, readFiles, readZipText } from "./workspace.ts";
+import { listZip, packForDownload, readDrop, readFiles, readZipFile, readZipText } from "./workspace.ts";
 
 /** A problem and what a person can do about it with one click. */
 export interface ActionableProblem {
@@ -29,6 +29,8 @@ export interface ActionableProblem {
 
 /** The default workspace, packed at build. */
 const DEFAULT_WORKSPACE = { url: "workspace.zip", name: "Sandport's own sources" };
+
+const NOT_LISTED = "The files cannot be listed";
 
 export class App {
   /** What keeps the conversation from going on. */
@@ -46,7 +48,7 @@ export class App {
   #inPage: InPage | undefined;
   #static = false;
   #logPending = false;
-  /** The zip that is mounted now, for the file list and for a sandbox that was restarted. */
+  /** The workspace as the page saw it last, for the file list: the zip that was mounted or taken out. */
   #zip: Uint8Array<ArrayBuffer> | undefined;
 
   constructor() {
@@ -71,9 +73,13 @@ export class App {
   async start(): Promise<void> {
     const workspace = this.#loadDefaultWorkspace();
     this.#token = takeToken();
+    const owned = ownStorage();
     this.#static = this.#token === undefined && !(await hasGateway());
     void workspace.finally(() => this.#sandbox.start(this.#static));
     this.#lent.restore();
+    this.#sendQueued();
+    this.#watchFiles();
+    await owned;
     if (this.#static) {
       store.agents.value = { names: [IN_PAGE], current: IN_PAGE };
       this.#keepOfflineWhenUp();
@@ -109,6 +115,12 @@ export class App {
     store.draft.value = "";
     store.show("chat");
     void this.#settling.then(() => link.send(text));
+  }
+
+  /** Sends what is written as soon as the agent's turn ends. */
+  queue(): void {
+    store.queued.value = true;
+    store.announcement.value = "The message waits until the agent has finished.";
   }
 
   /** Asks the agent to stop. */
@@ -207,7 +219,39 @@ export class App {
     await this.#mount(fetchWorkspace());
   }
 
-  /** The text of a file in the mounted workspace; undefined for a binary one. */
+  /** Looks at what the tools have made of the workspace. */
+  async refreshFiles(): Promise<void> {
+    const before = this.#zip;
+    try {
+      const zip = await this.#sandbox.takeWorkspace();
+      const files = listZip(zip);
+      // Another workspace was put in place meanwhile.
+      if (this.#zip !== before || store.workspaceBusy.value) return;
+      this.#zip = zip;
+      store.files.value = files;
+      if (store.workspaceProblem.value?.startsWith(NOT_LISTED)) store.workspaceProblem.value = undefined;
+    } catch (error) {
+      // A sandbox that cannot run, or was restarted, says so itself.
+      if (store.sandbox.value.phase !== "ready") return;
+      store.workspaceProblem.value = `${NOT_LISTED}: ${error instanceof Error ? error.message : error}`;
+    }
+  }
+
+  /** Gives the person a file of the workspace as it is now, or all of them as a zip. */
+  async download(path?: string): Promise<void> {
+    await this.refreshFiles();
+    const zip = this.#zip;
+    if (!zip) return;
+    try {
+      const data = path === undefined ? packForDownload(zip) : readZipFile(zip, path);
+      if (data) save(data, path === undefined ? "workspace.zip" : (path.split("/").at(-1) ?? path));
+      else store.workspaceProblem.value = `There is no ${path} in the workspace any more.`;
+    } catch (error) {
+      store.workspaceProblem.value = error instanceof Error ? error.message : String(error);
+    }
+  }
+
+  /** The text of a file in the workspace; undefined for a binary one. */
   fileText(path: string): string | undefined {
     return this.#zip && readZipText(this.#zip, path);
   }
@@ -224,6 +268,26 @@ export class App {
 
   unloadTools(name: string): Promise<void> {
     return this.#sandbox.unloadTools(name);
+  }
+
+  /** The list of files is that of the sandbox while it is looked at. */
+  #watchFiles(): void {
+    effect(() => {
+      const seen = store.panel.value === "workspace" && store.sandbox.value.phase === "ready";
+      if (seen && !store.working.value) queueMicrotask(() => void this.refreshFiles());
+    });
+  }
+
+  #sendQueued(): void {
+    effect(() => {
+      if (!store.queued.value || store.working.value || store.agent.value.phase !== "ready") return;
+      queueMicrotask(() => {
+        if (!store.queued.value) return;
+        store.queued.value = false;
+        const text = store.draft.value.trim();
+        if (text) this.send(text);
+      });
+    });
   }
 
   /** Ends what belongs to one conversation alone. */
@@ -387,6 +451,17 @@ export class App {
       store.workspaceBusy.value = false;
     }
   }
+}
+
+/** Has the browser save bytes as a file. */
+function save(data: Uint8Array<ArrayBuffer>, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([data], { type: "application/octet-stream" }));
+  // Tools choose names too: what would make one look like another is spelled out.
+  link.download = plainLine(name, 200);
+  link.click();
+  // The download has begun by then and keeps what it needs.
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 async function fetchWorkspace(): Promise<{ name: string; zip: Uint8Array<ArrayBuffer> }> {

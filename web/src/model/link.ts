@@ -99,6 +99,7 @@ export class Link {
   abandon(): void {
     this.#abandoned = true;
     withdrawQuestions();
+    store.queued.value = false;
     store.working.value = false;
     noteTurn(undefined);
   }
@@ -128,6 +129,8 @@ export class Link {
     } catch (error) {
       // When the connection is gone, the loss itself is shown.
       if (agent === this.#agent) this.#setProblem(turnProblem(error));
+      // What waited was meant for after an answer.
+      store.queued.value = false;
     } finally {
       if (agent === this.#agent && !this.#abandoned) {
         noteTurn(undefined);
@@ -331,6 +334,7 @@ export class Link {
     store.agent.value = { phase: "offline" };
     if (store.working.value && !this.#abandoned) {
       noteTurn(undefined);
+      store.queued.value = false;
       store.working.value = false;
       store.items.value = addNotice(
         endTools(store.items.value, "failed", Date.now()),

@@ -24,6 +24,8 @@ export class SandboxHost {
   #began: PromiseWithResolvers<Sandbox> = withResolvers();
   #declared: readonly string[] = [];
   #withdrawn: Promise<unknown> = Promise.resolve();
+  /** The workspace that the sandbox starts with is in place. */
+  #mounted: Promise<unknown> = Promise.resolve();
   #refreshing = false;
   /** The list may have changed since it was asked for. */
   #stale = false;
@@ -84,7 +86,9 @@ export class SandboxHost {
     this.#began.resolve(sandbox);
     const zip = this.#options.workspace();
     if (zip) {
-      sandbox.mountZip(WORKSPACE, zip, { replace: true }).catch((error: unknown) => {
+      const mounting = sandbox.mountZip(WORKSPACE, zip, { replace: true });
+      this.#mounted = mounting.catch(() => {});
+      mounting.catch((error: unknown) => {
         // A sandbox that cannot run says so itself.
         if (sandbox.state === "failed") return;
         store.workspaceProblem.value = `The workspace could not be put in place: ${message(error)}`;
@@ -120,6 +124,13 @@ export class SandboxHost {
   async mountWorkspace(zip: Uint8Array<ArrayBuffer>): Promise<void> {
     const sandbox = await this.#began.promise;
     await sandbox.mountZip(WORKSPACE, zip, { replace: true });
+  }
+
+  /** The workspace as it is now, with what tools wrote; a zip that the sandbox made. */
+  async takeWorkspace(): Promise<Uint8Array<ArrayBuffer>> {
+    const sandbox = await this.#began.promise;
+    await this.#mounted;
+    return sandbox.zipFolder(WORKSPACE);
   }
 
   async loadTools(name: string, source: string): Promise<readonly string[]> {

@@ -6,6 +6,41 @@
 
 const SESSIONS = "sandport.sessions";
 const TURN = "sandport.turn";
+const TAB = "sandport.tab";
+/** Milliseconds for the page before to go: its locks end with it, and a reload may be a little quicker. */
+const GONE_WITHIN = 1000;
+
+/**
+ * Makes what is remembered this tab's own. A tab that was duplicated, or opened by another, starts with a copy of that
+ * one's storage: it forgets it, for a session has one place where it goes on.
+ *
+ * Each tab holds a lock of its own name as long as it lives. Where there are no locks, nothing is found out.
+ */
+export async function ownStorage(): Promise<void> {
+  const { locks } = navigator as { locks?: LockManager };
+  if (!locks) return;
+  const name = sessionStorage.getItem(TAB);
+  if (name !== null && (await hold(locks, name))) return;
+  if (name !== null) {
+    sessionStorage.removeItem(SESSIONS);
+    sessionStorage.removeItem(TURN);
+  }
+  const fresh = crypto.randomUUID();
+  store(TAB, fresh);
+  await hold(locks, fresh);
+}
+
+/** Takes the lock of a tab until the page goes; false when another page has it. */
+async function hold(locks: LockManager, tab: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    locks
+      .request(`sandport.tab.${tab}`, { signal: AbortSignal.timeout(GONE_WITHIN) }, () => {
+        resolve(true);
+        return new Promise(() => {});
+      })
+      .catch(() => resolve(false));
+  });
+}
 
 function all(): Record<string, string> {
   try {

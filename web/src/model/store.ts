@@ -76,6 +76,8 @@ export const questions = signal<readonly Question[]>([]);
 /** Set while the agent works on a message. */
 export const working = signal(false);
 export const draft = signal("");
+/** The draft goes to the agent when its turn ends. */
+export const queued = signal(false);
 export const tools = signal<readonly SandboxTool[]>([]);
 export const log = signal<readonly LogEntry[]>([]);
 export const dropped = signal<Readonly<Partial<Record<DropReason, number>>>>({});

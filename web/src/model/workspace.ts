@@ -1,8 +1,9 @@
 /**
- * The workspace as the page knows it: the zip that was mounted, and what is in it.
+ * The workspace as the page knows it: the zip that was mounted or taken out of the sandbox, and what is in it.
  *
- * Invariant: the page never writes into the sandbox's folder but by mounting a whole zip; what tools write there stays
- * there. A dropped folder becomes a zip in memory and goes nowhere else.
+ * Invariant: the page never writes into the sandbox's folder but by mounting a whole zip. What tools wrote there leaves
+ * it only when the person downloads it, and then under paths that stay below one folder. A dropped folder becomes a zip
+ * in memory and goes nowhere else.
  */
 
 import { strToU8, unzipSync, zipSync } from "fflate";
@@ -40,7 +41,7 @@ export function listZip(zip: Uint8Array): FileInfo[] {
   try {
     unzipSync(zip, {
       filter({ name, originalSize }) {
-        if (!name.endsWith("/") && !name.startsWith("/") && !name.split("/").includes("..")) {
+        if (!/^\/|\/$|\\/.test(name) && !name.split("/").includes("..")) {
           found.push({ path: name, size: originalSize });
           total += originalSize;
         }
@@ -60,9 +61,25 @@ export function listZip(zip: Uint8Array): FileInfo[] {
   return found.sort((a, b) => (a.path < b.path ? -1 : 1));
 }
 
+/** The bytes of a file in a zip; undefined when there is none of that path. */
+export function readZipFile(zip: Uint8Array, path: string): Uint8Array<ArrayBuffer> | undefined {
+  const data = unzipSync(zip, { filter: ({ name }) => name === path })[path];
+  return data && new Uint8Array(data);
+}
+
+/**
+ * A zip for the person's own disk: only what {@link listZip} lists, compressed.
+ * @throws {WorkspaceError} it is no zip, or over the limits.
+ */
+export function packForDownload(zip: Uint8Array): Uint8Array<ArrayBuffer> {
+  const listed = new Set(listZip(zip).map(({ path }) => path));
+  const files = unzipSync(zip, { filter: ({ name }) => listed.has(name) });
+  return new Uint8Array(zipSync(files, { level: 1 }));
+}
+
 /** The text of a file in a zip; undefined for a binary one. */
 export function readZipText(zip: Uint8Array, path: string): string | undefined {
-  const data = unzipSync(zip, { filter: ({ name }) => name === path })[path];
+  const data = readZipFile(zip, path);
   if (!data || data.subarray(0, 8192).includes(0)) return undefined;
   return new TextDecoder().decode(data);
 }

@@ -148,7 +148,9 @@ function Composer(): VNode {
     area.rows = Math.min(8, Math.max(1, Math.round((area.scrollHeight - 20) / line)));
   }, [text]);
   const submit = () => {
-    if (ready && !working && text.trim()) app.send(text.trim());
+    if (!ready || !text.trim()) return;
+    if (working) app.queue();
+    else app.send(text.trim());
   };
   return (
     <form
@@ -169,6 +171,8 @@ function Composer(): VNode {
         placeholder={ready ? "Ask the agent…" : "The agent is not ready yet"}
         onInput={(event) => {
           store.draft.value = event.currentTarget.value;
+          // A message that is being changed is not ready to go.
+          store.queued.value = false;
         }}
         onKeyDown={(event) => {
           if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -263,9 +267,16 @@ export function Chat(): VNode {
       <div class="dock">
         <div class="column">
           <Composer />
-          <p class="hint">
-            <kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> makes a new line, <kbd>Esc</kbd> stops
-          </p>
+          {store.queued.value ? (
+            <p class="hint queued">
+              Waits until the agent has finished, then is sent. Change it to keep it; <kbd>Esc</kbd> stops the
+              agent now.
+            </p>
+          ) : (
+            <p class="hint">
+              <kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> makes a new line, <kbd>Esc</kbd> stops
+            </p>
+          )}
         </div>
       </div>
     </section>

@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useRef } from "preact/hooks";
+import { plain } from "../lib/plain.ts";
 import { bytes } from "../lib/time.ts";
 import { useApp } from "../model/context.ts";
 import * as store from "../model/store.ts";
@@ -45,7 +46,7 @@ function FileRow({ file, onOpen }: { file: FileInfo; onOpen(path: string): void 
     <li>
       <button type="button" class="file-row" onClick={() => onOpen(file.path)}>
         <Icon name="file" />
-        <span class="file-name">{file.path.split("/").at(-1)}</span>
+        <span class="file-name">{plain(file.path.split("/").at(-1) ?? "")}</span>
         <span class="muted">{bytes(file.size)}</span>
       </button>
     </li>
@@ -78,7 +79,7 @@ function FolderRow({ folder, onOpen }: { folder: Folder; onOpen(path: string): v
     >
       <summary class="file-row">
         <Icon name="chevron" class="chevron" />
-        <span class="file-name">{folder.name}</span>
+        <span class="file-name">{plain(folder.name)}</span>
         <span class="muted">{count(folder)}</span>
       </summary>
       {open.value ? <FolderRows folder={folder} onOpen={onOpen} /> : null}
@@ -87,14 +88,18 @@ function FolderRow({ folder, onOpen }: { folder: Folder; onOpen(path: string): v
 }
 
 function Viewer({ path, onClose }: { path: string; onClose(): void }): VNode {
-  const text = useApp().fileText(path);
+  const app = useApp();
+  const text = app.fileText(path);
   return (
     <section class="viewer" aria-label={path}>
       <header>
         <button type="button" class="quiet small" onClick={onClose}>
           ← All files
         </button>
-        <code>{path}</code>
+        <code>{plain(path)}</code>
+        <button type="button" class="small" onClick={() => void app.download(path)}>
+          <Icon name="download" /> Download
+        </button>
       </header>
       {text === undefined ? (
         <p class="empty">This is a binary file.</p>
@@ -139,7 +144,10 @@ export function WorkspacePanel(): VNode {
     >
       <header class="panel-head">
         <h2>Workspace</h2>
-        <p>The tools work on this copy, in the sandbox's memory. Your own files are never changed.</p>
+        <p>
+          The tools work on this copy, in the sandbox's memory. Your own files are never changed; download
+          what tools made.
+        </p>
         <p class="drop-hint">
           <strong>{store.workspaceName.value}</strong>
           {files.length > 0 ? `, ${files.length} files, ${bytes(total)}` : ""}
@@ -150,6 +158,14 @@ export function WorkspacePanel(): VNode {
           </button>
           <button type="button" onClick={() => zipInput.current?.click()} disabled={busy}>
             Choose a zip
+          </button>
+          <button
+            type="button"
+            onClick={() => void app.download()}
+            disabled={busy || files.length === 0}
+            title="All files as they are now, with what tools wrote, as a zip"
+          >
+            <Icon name="download" /> Download all
           </button>
           <button type="button" class="quiet" onClick={() => void app.resetWorkspace()} disabled={busy}>
             Reset
@@ -176,7 +192,7 @@ export function WorkspacePanel(): VNode {
           <span class="spinner" aria-hidden="true" /> Putting the files in place
         </p>
       ) : null}
-      {opened.value === undefined ? (
+      {opened.value === undefined || !files.some(({ path }) => path === opened.value) ? (
         <FolderRows
           folder={tree(files)}
           onOpen={(path) => {
