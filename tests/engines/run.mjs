@@ -6,14 +6,13 @@
  */
 
 import { createHash } from "node:crypto";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { build } from "esbuild";
 import { ENGINES, metTornImage } from "./drivers.mjs";
 import { serveStatic } from "./server.mjs";
+import { tally, testPage } from "./test-page.mjs";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const ROOT = path.join(HERE, "../..");
@@ -36,30 +35,10 @@ const SKIP = {
   },
 };
 
-const pages = mkdtempSync(path.join(tmpdir(), "sandport-engines-"));
-let passed = 0;
-let failed = 0;
-const report = (engine, { name, ok, detail, ms }) => {
-  if (ok) passed += 1;
-  else failed += 1;
-  console.log(
-    `${ok ? "ok  " : "FAIL"} ${engine}: ${name}${detail ? ` - ${detail}` : ""} (${(ms / 1000).toFixed(1)} s)`,
-  );
-};
+const { folder: pages, remove } = await testPage(path.join(HERE, "page.ts"));
+const { report, conclude } = tally();
 
 try {
-  await build({
-    entryPoints: [path.join(HERE, "page.ts")],
-    bundle: true,
-    format: "esm",
-    target: "es2022",
-    outfile: path.join(pages, "page.js"),
-    logLevel: "warning",
-  });
-  writeFileSync(
-    path.join(pages, "page.html"),
-    '<!doctype html><meta charset="utf-8"><body><script type="module" src="page.js"></script>',
-  );
   const tools = readFileSync(path.join(HERE, "tools.py"), "utf8");
   for (const engine of engines) {
     const server = await serveStatic(values.dist, { extra: { "/test/": pages } });
@@ -98,10 +77,9 @@ try {
     }
   }
 } finally {
-  rmSync(pages, { recursive: true });
+  remove();
 }
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed > 0 ? 1 : 0);
+conclude();
 
 /** Starts under other circumstances: each must serve all the same, or say why not. */
 async function circumstances(engine, browser, tools) {

@@ -12,9 +12,9 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-import { build } from "esbuild";
 import { ENGINES, metTornImage } from "../engines/drivers.mjs";
 import { serveStatic } from "../engines/server.mjs";
+import { tally, testPage } from "../engines/test-page.mjs";
 import { scriptedEndpoint } from "./endpoint.mjs";
 import { plainServer } from "./static-server.mjs";
 
@@ -26,16 +26,8 @@ const { values, positionals } = parseArgs({
 const dist = path.resolve(values.dist);
 const KEY = "sk-only-for-the-endpoint";
 
-const pages = mkdtempSync(path.join(tmpdir(), "sandport-inpage-"));
-let passed = 0;
-let failed = 0;
-const report = (where, { name, ok, detail = "", ms = 0 }) => {
-  if (ok) passed += 1;
-  else failed += 1;
-  console.log(
-    `${ok ? "ok  " : "FAIL"} ${where}: ${name}${detail ? ` - ${detail}` : ""} (${(ms / 1000).toFixed(1)} s)`,
-  );
-};
+const { folder: pages, remove } = await testPage(path.join(HERE, "page.ts"));
+const { report, conclude } = tally();
 
 /** The hosts, by name: each gives a server, the bundle's address and the test page's. */
 const HOSTS = {
@@ -52,27 +44,14 @@ const HOSTS = {
 };
 
 try {
-  await build({
-    entryPoints: [path.join(HERE, "page.ts")],
-    bundle: true,
-    format: "esm",
-    target: "es2022",
-    outfile: path.join(pages, "page.js"),
-    logLevel: "warning",
-  });
-  writeFileSync(
-    path.join(pages, "page.html"),
-    '<!doctype html><meta charset="utf-8"><body><script type="module" src="page.js"></script>',
-  );
   for (const engine of positionals.length > 0 ? positionals : Object.keys(ENGINES)) {
     for (const [host, start] of Object.entries(HOSTS)) await runOn(engine, host, await start());
     await runOnBadImage(engine);
   }
 } finally {
-  rmSync(pages, { recursive: true });
+  remove();
 }
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed > 0 ? 1 : 0);
+conclude();
 
 /** A bundle whose agent has an image that is what the manifest says, and none. */
 async function runOnBadImage(engine) {
