@@ -189,7 +189,7 @@ real_tests() {
   step "agent in the page, three engines" node tests/inpage/run.mjs
   step "static site as a person uses it" node tests/inpage/site.mjs
   step "packages (npm)" node --test tests/package/npm.test.mjs
-  step "hosts: Node, Deno, Bun" node --test tests/hosts/hosts.test.mjs tests/hosts/cli.test.mjs tests/hosts/packages.test.mjs tests/hosts/agent.test.mjs tests/hosts/chat.test.mjs tests/hosts/gate.test.mjs
+  step "hosts: Node, Deno, Bun" node --test --test-concurrency=2 tests/hosts/*.test.mjs
   step "examples" node --test tests/examples/examples.test.mjs
   step "wheel, and examples in Python" $PYTHON -m pytest tests/package tests/examples
   step "check" node tests/check/check.mjs

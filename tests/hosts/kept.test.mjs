@@ -21,7 +21,6 @@ import {
   symlinkSync,
   truncateSync,
   utimesSync,
-  watch,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -29,7 +28,7 @@ import path from "node:path";
 import { after, before, describe, it } from "node:test";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
-import { compile, PACKAGE, ROOT, removeCompiled } from "./compiled.mjs";
+import { compile, imageMade, PACKAGE, ROOT, removeCompiled, withoutImages } from "./compiled.mjs";
 
 const run = promisify(execFile);
 const HERE = fileURLToPath(new URL(".", import.meta.url));
@@ -55,7 +54,7 @@ before(async () => {
   compile();
   ({ KeptImage, Claim, imageFolder } = await import(pathToFileURL(`${PACKAGE}/dist/node/kept.js`).href));
   folder = mkdtempSync(path.join(tmpdir(), "sandport-kept-"));
-  bundle = bundleWithout("bundle", {});
+  bundle = bundleWithout("bundle");
 });
 
 after(() => {
@@ -63,20 +62,7 @@ after(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-/** The repository's bundle, as the npm package has it: without images. */
-function bundleWithout(name, changed) {
-  for (const part of ["runtime", "agent"]) {
-    const from = path.join(ROOT, "dist", part);
-    const to = path.join(folder, name, part);
-    mkdirSync(to, { recursive: true });
-    const manifest = { ...JSON.parse(readFileSync(path.join(from, "manifest.json"), "utf8")), ...changed };
-    const { image: _, ...files } = manifest.files;
-    writeFileSync(path.join(to, "manifest.json"), JSON.stringify({ ...manifest, files }));
-    for (const file of [...Object.values(files).map(({ name }) => name), "modules.json"])
-      symlinkSync(path.join(from, file), path.join(to, file));
-  }
-  return path.join(folder, name);
-}
+const bundleWithout = (name, changed) => withoutImages(path.join(folder, name), changed);
 
 /** A folder of the test's own that is not there yet. */
 function fresh() {
@@ -93,20 +79,6 @@ async function start(host, options) {
 }
 
 const namesIn = (cache) => (existsSync(cache) ? readdirSync(cache) : []);
-
-/** Settles when nothing is being made there any more. */
-async function settled(cache) {
-  const watcher = watch(cache);
-  try {
-    await new Promise((resolve) => {
-      const look = () => namesIn(cache).some((name) => name.endsWith(".making")) || resolve();
-      watcher.on("change", look);
-      look();
-    });
-  } finally {
-    watcher.close();
-  }
-}
 
 /** Stands for an image: what is kept is not looked into before Python starts from it. */
 async function keep(cache, bytes = new Uint8Array([1, 2, 3, 4]), part = "runtime") {
@@ -133,7 +105,7 @@ for (const host of Object.keys(HOSTS)) {
       const said = first.flatMap((one) => one.said);
       assert.equal(said.length, 1, `${said}`);
       assert.match(said[0], MADE);
-      await settled(imageCache);
+      await imageMade(imageCache);
       const [name, ...others] = namesIn(imageCache);
       assert.match(name, /^runtime-[0-9a-f]{32}\.image$/);
       assert.deepEqual(others, []);
@@ -362,7 +334,7 @@ describe("the command", () => {
       cold.stderr,
       /^sandport agent: the memory image cannot be used here \(.* is damaged\); starting without it\nsandport agent: The next start will be quicker: .*\n$/,
     );
-    await settled(cache);
+    await imageMade(cache);
     assert.deepEqual(namesIn(cache), [path.basename(file)]);
     const past = new Date(Date.now() - DAY);
     utimesSync(file, past, past);

@@ -15,6 +15,7 @@ import { promisify } from "node:util";
 import { build as esbuild } from "esbuild";
 import { build as vite } from "vite";
 import { launchChromium } from "../examples/chromium.mjs";
+import { imageMade } from "../hosts/compiled.mjs";
 import { plainServer } from "../inpage/static-server.mjs";
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url));
@@ -182,9 +183,17 @@ def add(a: int, b: int) -> int:
       process.execPath,
       agent,
     ];
-    const { stdout, stderr } = await run(command, args, { cwd: folder, timeout: 180_000 });
-    assert.equal(stdout, "add says: 42\n");
-    assert.match(stderr, /Nothing isolates tools here/);
+    const images = path.join(folder, "images");
+    const env = { ...process.env, SANDPORT_IMAGE_CACHE: images };
+    const made = /a memory image is being made aside/;
+    for (const first of [true, false]) {
+      const { stdout, stderr } = await run(command, args, { cwd: folder, env, timeout: 180_000 });
+      assert.equal(stdout, "add says: 42\n");
+      assert.match(stderr, /Nothing isolates tools here/);
+      assert.equal(made.test(stderr), first, stderr);
+      if (first) await imageMade(images);
+      assert.match(readdirSync(images).join(), /^runtime-\w+\.image$/);
+    }
   });
 });
 
