@@ -322,6 +322,12 @@ def test_a_circle_around_a_long_string_does_not_leave() -> None:
         encode(circle)
 
 
+def test_of_two_members_of_one_name_the_last_counts() -> None:
+    text = '{"jsonrpc":"2.0","id":1,"method":"a","params":{"n":1,"n":2},"\\u006dethod":"b"}'
+    message = decode(text)
+    assert (message["method"], message["params"]) == ("b", {"n": 2})
+
+
 def test_members_keep_their_order() -> None:
     assert list(decode('{"b":1,"a":2,"c":3}')) == ["b", "a", "c"]
     assert encode({"b": 1, "a": 2}) == '{"b":1,"a":2}'
