@@ -269,8 +269,11 @@ export function Chat(): VNode {
           <Composer />
           {store.queued.value ? (
             <p class="hint queued">
-              Waits until the agent has finished, then is sent. Change it to keep it; <kbd>Esc</kbd> stops the
-              agent now.
+              Waits until the agent has finished, then is sent. Change it to keep it
+              <span class="wide-only">
+                ; <kbd>Esc</kbd> stops the agent now
+              </span>
+              .
             </p>
           ) : (
             <p class="hint">
