@@ -12,6 +12,7 @@ import {
   type SandboxEvents,
   type SandboxOptions,
 } from "../../browser/src/index.ts";
+import { openStore } from "../../browser/src/sandbox/store.ts";
 import { Agent, type CallResult, type Connection, RpcError } from "./agent.ts";
 
 interface Outcome {
@@ -297,6 +298,10 @@ const CHECKS: Record<string, (world: World, settings: Settings) => Promise<strin
       .mountZip("/workspace", storedZip({ "../up.txt": "x" }))
       .catch((error: Error) => error.message);
     check(String(refused).includes("leads outside"), String(refused));
+    await workspace.call("run_python", { code: "open('made.bin', 'wb').write(bytes(range(256)))" });
+    const taken = new TextDecoder("latin1").decode(await sandbox.zipFolder("/workspace"));
+    for (const part of ["data/a.csv", "needle here", "made.bin", "\x01\x02\x03\x04"])
+      check(taken.includes(part), `the archive lacks ${part}`);
     return undefined;
   },
 
@@ -527,8 +532,35 @@ async function visitTwice(settings: Settings): Promise<{ mode: string; details: 
     (await second.user.call("add", { a: 2, b: 1 })).structuredContent?.result === 3,
     "not after a restart",
   );
+  await surviveTidying(second);
   second.sandbox.terminate();
   return { mode, details: fetched, message: `second visit ready after ${ms} ms` };
+}
+
+/** A tab with a newer bundle tidies the store: what a living sandbox reads from stays, what nobody uses goes. */
+async function surviveTidying({ sandbox, user }: World): Promise<void> {
+  const store = await openStore();
+  check(store !== undefined, "there is no store");
+  const count = async (): Promise<number> => {
+    const folder = await (await navigator.storage.getDirectory()).getDirectoryHandle("sandport");
+    let files = 0;
+    for await (const _ of (folder as unknown as { keys(): AsyncIterable<string> }).keys()) files += 1;
+    return files;
+  };
+  const before = await count();
+  await store.put("of-no-use.bin", new Blob(["left over"]));
+  check((await count()) === before + 1, "nothing was put");
+  await store.keepOnly(new Set());
+  const left = await count();
+  check(left === before, `${left} of ${before} files are left`);
+  // Not in the image, so Python reads it from the file now.
+  const source = `import wave\nfrom fastmcp import FastMCP\nmcp = FastMCP("m")\n@mcp.tool\ndef late() -> str:\n    return wave.__name__\n`;
+  await sandbox.loadTools("late", source);
+  check((await user.call("late", {})).structuredContent?.result === "wave", "a file is read no more");
+  const again = next(sandbox, "restarted");
+  await sandbox.restart();
+  const { mode } = await again;
+  check(mode === "snapshot", `${mode} after a restart`);
 }
 
 /** A bundle that cannot be had: says what the sandbox says. */

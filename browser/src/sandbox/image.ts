@@ -18,6 +18,8 @@ const GAP = 512;
 /** Bytes that are read at once from a file; the first are read apart, as the table is in them. */
 const PIECE = 8 << 20;
 const FIRST = 256 << 10;
+/** Bytes of a page of WebAssembly: a memory is a whole number of them. */
+const PAGE = 65_536;
 /** Word of a Pyodide snapshot that holds the offset of the memory in it. */
 const SNAPSHOT_MEMORY = 1;
 
@@ -28,8 +30,9 @@ export interface Image {
   /** Bytes of memory that are needed. */
   readonly memory: number;
   /**
-   * Puts the image into a memory of at least that many bytes.
+   * Puts the image into a memory of at least that many bytes, once: what was copied is let go of.
    * @param heap gives a view of the memory.
+   * @throws {Error} the memory is too small, or this image was restored before.
    */
   restore(heap: () => Uint8Array): Promise<void>;
 }
@@ -40,8 +43,7 @@ export function packImage(snapshot: Uint8Array): Uint8Array<ArrayBuffer> {
   const head = snapshot.subarray(0, start);
   const memory = snapshot.subarray(start);
   const runs = runsOf(memory);
-  const before = FIXED + runs.length * 8 + head.length;
-  const data = Math.ceil(before / DATA_ALIGN) * DATA_ALIGN;
+  const data = dataAt(runs.length, head.length);
   const image = new Uint8Array(data + runs.reduce((sum, [, length]) => sum + length, 0));
   const words = new DataView(image.buffer);
   [MAGIC, data, head.length, memory.length, runs.length, ...runs.flat()].forEach((word, index) => {
@@ -54,6 +56,11 @@ export function packImage(snapshot: Uint8Array): Uint8Array<ArrayBuffer> {
     at += length;
   }
   return image;
+}
+
+/** Where the data begins. */
+function dataAt(runs: number, head: number): number {
+  return Math.ceil((FIXED + runs * 8 + head) / DATA_ALIGN) * DATA_ALIGN;
 }
 
 function runsOf(memory: Uint8Array): [number, number][] {
@@ -96,7 +103,7 @@ export async function openImage(
   const headLength = words().getUint32(8, true);
   const memory = words().getUint32(12, true);
   const count = words().getUint32(16, true);
-  if (FIXED + count * 8 + headLength > data) throw damaged();
+  if (data !== dataAt(count, headLength) || memory % PAGE !== 0) throw damaged();
   const runs = new Uint32Array(first.slice(FIXED, FIXED + count * 8).buffer);
   check(runs, memory, size - data);
   const headAt = FIXED + count * 8;
@@ -104,9 +111,14 @@ export async function openImage(
     head: first.slice(headAt, headAt + headLength),
     memory,
     async restore(heap) {
+      if (pieces.length === 0) throw new Error("this image was restored already");
+      if (heap().byteLength < memory) throw new Error("there is no room for the memory image");
       clearBetween(heap(), runs);
-      // In order of the file: an engine that reads them one after the other is done with the first meanwhile.
-      for (const { at, bytes } of pieces) place(heap(), await bytes, at - data, runs);
+      // In order of the file: an engine that reads them one after the other is done with the first meanwhile. Whoever
+      // has the image has it as long as Python lives; it must not hold all of the memory a second time.
+      for (let piece = pieces.shift(); piece; piece = pieces.shift()) {
+        place(heap(), await piece.bytes, piece.at - data, runs);
+      }
     },
   };
 }
