@@ -5,7 +5,16 @@
  * each by a rename, and what no manifest names goes last.
  */
 
-import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import { promisify } from "node:util";
 import zlib from "node:zlib";
@@ -122,14 +131,34 @@ const gzip = promisify(zlib.gzip);
 /** Paths of the .br and .gz siblings of files, made once per contents and kept in the cache. */
 export async function siblings(files) {
   const paths = [];
+  const folder = ensureFolder(path.join(CACHE, "compressed"));
   for (const [role, { name, data }] of Object.entries(files)) {
-    if (data.length >= MIN_COMPRESSED) paths.push(...(await compressed(role, name, data)));
+    if (data.length >= MIN_COMPRESSED) paths.push(...(await compressed(folder, role, name, data)));
   }
+  const now = new Date();
+  for (const used of paths) utimesSync(used, now, now);
+  forget(folder);
   return paths;
 }
 
-async function compressed(role, name, data) {
-  const folder = ensureFolder(path.join(CACHE, "compressed"));
+/** Versions of a file whose siblings the cache keeps: going back to an earlier state compresses nothing anew. */
+const KEPT_VERSIONS = 6;
+
+/** Removes siblings that were used the longest time ago. */
+function forget(folder) {
+  const versions = new Map();
+  for (const name of readdirSync(folder)) {
+    const stem = name.replace(/\.[0-9a-f]{10}(?=\.)/, "");
+    const used = statSync(path.join(folder, name), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+    versions.set(stem, [...(versions.get(stem) ?? []), { name, used }]);
+  }
+  for (const group of versions.values()) {
+    const old = group.sort((a, b) => b.used - a.used).slice(KEPT_VERSIONS);
+    for (const { name } of old) rmSync(path.join(folder, name), { force: true });
+  }
+}
+
+async function compressed(folder, role, name, data) {
   const targets = [path.join(folder, `${name}.br`), path.join(folder, `${name}.gz`)];
   if (targets.some((target) => !existsSync(target))) {
     say(`compressing ${name} (${mega(data.length)})`);
