@@ -91,6 +91,7 @@ async function keep(cache, bytes = new Uint8Array([1, 2, 3, 4]), part = "runtime
 
 for (const host of Object.keys(HOSTS)) {
   describe(host, {
+    timeout: 180_000,
     skip: !existsSync(HOSTS[host][0]) && `${host} is not installed: npm ci --prefix tests/hosts`,
   }, () => {
     it("makes an image aside, once, and starts from it the next time", async () => {
@@ -314,7 +315,7 @@ describe("the making", () => {
   });
 });
 
-describe("the command", () => {
+describe("the command", { timeout: 180_000 }, () => {
   function sandport(cache, ...args) {
     const all = [CLI, ...args, "--bundle", bundle, "--image-cache", cache];
     const running = run(process.execPath, all, { cwd: folder, timeout: 120_000 });
