@@ -722,7 +722,7 @@ class TestProcesses:
 
             async def begin(socket: AcpSocket) -> None:
                 await answer_of(socket, "initialize", hello)
-                answer = await answer_of(socket, "session/new", {"cwd": "/tmp", "mcpServers": []})
+                answer = await answer_of(socket, "session/new", {"cwd": "/", "mcpServers": []})
                 sessions[id(socket)] = answer["result"]["sessionId"]
 
             sessions: dict[int, str] = {}
@@ -730,6 +730,9 @@ class TestProcesses:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(begin, one)
                     tasks.start_soon(begin, two)
+            # A page has no folder to name; the agent's own is meant, not the root of the machine.
+            listed = (await answer_of(one, "session/list", {}))["result"]["sessions"]
+            assert {item["cwd"] for item in listed} == {str(Path.cwd())}
             theirs = {"sessionId": sessions[id(one)], "prompt": [{"type": "text", "text": "help"}]}
             assert "result" in await answer_of(one, "session/prompt", theirs)
             assert (await answer_of(two, "session/prompt", theirs))["error"]["code"] == -32002

@@ -93,12 +93,32 @@ async def test_acp_entries_become_stdio_where_there_is_no_http() -> None:
         assert {variable["name"] for variable in entry["env"]} == {"SANDPORT_BRIDGE_PORT", "SANDPORT_BRIDGE_SECRET"}
 
 
+@pytest.mark.parametrize("mcp", [{"http": True}, {"acp": True}], ids=["bridged", "native"])
 @pytest.mark.parametrize(("given", "seen"), [("/", "/home/work"), ("/home/other", "/home/other")])
-async def test_a_client_without_a_folder_gets_the_agent_s(given: str, seen: str) -> None:
-    async with bridged(folder="/home/work", http=True) as (bridge, sides):
-        for method in ("session/new", "session/load"):
+async def test_a_client_without_a_folder_gets_the_agent_s(mcp: dict[str, Any], given: str, seen: str) -> None:
+    async with bridged(folder="/home/work", **mcp) as (bridge, sides):
+        for method in ("session/new", "session/load", "session/resume", "session/fork"):
             await bridge.from_client(opener(1, method, cwd=given, sessionId="s"))
             assert json.loads(sides.agent[-1])["params"]["cwd"] == seen
+
+
+async def test_only_the_folder_of_a_session_is_changed_for_an_agent_that_has_it() -> None:
+    async with bridged(folder="/home/work", acp=True) as (bridge, sides):
+        new = '{"jsonrpc":"2.0","id":%s,  "method":"%s","params":{"cwd":%s,"big":9007199254740993,"\\ud800":[]}}'
+        for text in (
+            new % (1, "session/new", '"/srv"'),
+            new % (2, "session/list", '"/"'),
+            new % (3, "mcp/message", '"/"'),
+            new % (4, "session/new", "null"),
+            '{"id":5,"method":"session/new","params":["cwd",{"cwd":"/"}]}',
+            '{"id":6,"result":{"cwd":"/"}}',
+            '{"cwd":"/"',
+        ):
+            await bridge.from_client(text)
+            assert sides.agent[-1] == text
+        await bridge.from_client(new % (7, "session/new", '"/"'))
+        assert json.loads(sides.agent[-1]) == json.loads(new % (7, "session/new", '"/home/work"'))
+        assert "9007199254740993" in sides.agent[-1]
 
 
 async def test_bad_declarations_are_answered_here() -> None:
@@ -109,6 +129,20 @@ async def test_bad_declarations_are_answered_here() -> None:
         )
         assert len(sides.agent) == before
         assert sides.client[-1]["error"]["code"] == -32602
+
+
+async def test_nothing_is_lent_to_an_agent_that_has_not_said_what_it_takes() -> None:
+    """P09: a client that does not wait is told so; its other messages pass."""
+    sides = Recorder()
+    async with open_bridge(sides.to_client, sides.to_agent) as bridge:
+        await bridge.from_client(opener(1))
+        assert (sides.agent, sides.client[-1]["id"], sides.client[-1]["error"]["code"]) == ([], 1, -32600)
+        for text in ('{"jsonrpc":"2.0","id":2,"method":"session/new","params":{}}', '{"id":3,"method":"initialize"}'):
+            await bridge.from_client(text)
+            assert sides.agent[-1] == text
+        await bridge.from_agent('{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"no"}}')
+        await bridge.from_client(opener(4))
+        assert (len(sides.agent), sides.client[-1]["id"]) == (2, 4)
 
 
 async def test_nobody_gets_in_without_the_secret() -> None:

@@ -316,6 +316,10 @@ class TestSecretsAndLogs:
         async with run_gateway("--dist", str(tmp_path), agent="no-such-agent --acp") as gateway:
             await gateway.wait_log("./build.sh build")
             await gateway.wait_log("no-such-agent is not on PATH")
+            assert not any("root folder" in line for line in gateway.log)
+        at_root = ["sh", "-c", 'cd / && exec "$@"', "sh"]
+        async with run_gateway("--dist", str(tmp_path), prefix=at_root) as gateway:
+            await gateway.wait_log("agents work on the root folder")
 
 
 class TestPing:

@@ -1,7 +1,8 @@
 """Between an ACP client and an ACP agent: lends the client's `acp` servers to an agent that has no such thing.
 
 Invariants: messages that need no change pass as the text that came; each `acp` entry is taken out of what the agent
-sees and replaced by a server it can reach; a session's servers end with the session, and all with the bridge.
+sees and replaced by a server it can reach; a session's servers end with the session, and all with the bridge. An agent
+that knows MCP-over-ACP sees every message as it came, but for the folder of a session that names none.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class Bridge:
 
     async def from_client(self, text: str) -> None:
         """Take one message of the client."""
-        message = None if self.native else _read(text)
+        if self.native:
+            await self._to_agent(self._housed(text))
+            return
+        message = _read(text)
         if message is None:
             await self._to_agent(text)
             return
@@ -85,6 +89,10 @@ class Bridge:
             await self._to_lane(text)
         elif method in OPENERS and "id" in message and self.native is False:
             await self._open(message, params)
+        elif method in OPENERS and "id" in message and _lends(params):
+            # Nobody can say yet how the agent would take these servers, and ACP wants the client to wait.
+            why = PeerError(-32600, f"{method} with acp servers, but the agent has not answered `initialize`")
+            await self._to_client(encode(error_message(request_id, why)))
         else:
             if method == "initialize":
                 self._initialize = request_id
@@ -149,12 +157,26 @@ class Bridge:
                 await self._to_client(encode(error_message(message["id"], exc)))
                 return
             message["params"] = params = {**params, "mcpServers": rewritten}
-        if self._folder is not None and params.get("cwd") == "/":
-            message["params"] = {**params, "cwd": self._folder}
+        self._house(message)
         session = params.get("sessionId") if message["method"] in ("session/load", "session/resume") else None
         if is_id(message["id"]):
             self._opening[id_key(message["id"])] = (session, served)
         await self._to_agent(encode(message))
+
+    def _housed(self, text: str) -> str:
+        """A message for an agent that needs nothing else changed. Only what may open a session is looked into."""
+        message = _read(text) if self._folder is not None and '"cwd"' in text else None
+        if message is None or message.get("method") not in OPENERS or not self._house(message):
+            return text
+        return encode(message)
+
+    def _house(self, message: dict[str, Any]) -> bool:
+        """Give a session that names the root for want of a folder the agent's own. Whether that was so."""
+        params = message.get("params")
+        if self._folder is None or not isinstance(params, dict) or params.get("cwd") != "/":
+            return False
+        message["params"] = {**params, "cwd": self._folder}
+        return True
 
     def _config(self, entry: Any) -> AcpMCPServerConfig | None:
         if not isinstance(entry, dict) or entry.get("type") != "acp":
@@ -184,6 +206,13 @@ class Bridge:
     async def _drop(self, served: list[Served]) -> None:
         for item in served:
             await self.servers.remove(item)
+
+
+def _lends(params: dict[str, Any]) -> bool:
+    entries = params.get("mcpServers")
+    return isinstance(entries, list) and any(
+        isinstance(entry, dict) and entry.get("type") == "acp" for entry in entries
+    )
 
 
 def _read(text: str) -> dict[str, Any] | None:

@@ -271,6 +271,8 @@ async def _announce_when_ready(
     problems = [bundle_problem(settings.dist), *map(command_problem, settings.agents.specs.values())]
     for problem in filter(None, problems):
         log.warning("%s", problem)
+    if Path.cwd() == Path("/") and any(spec.cwd is None for spec in settings.agents.specs.values()):
+        log.warning("agents work on the root folder, where this was started: start it elsewhere, or give each a cwd")
     for url in settings.public_urls:
         if url.startswith("http:") and not is_loopback(urlsplit(url).hostname or ""):
             log.warning("%s is plain HTTP: browsers deny such a page what the sandbox needs; publish it by https", url)
