@@ -2,7 +2,8 @@
 
 Invariant: a process that `open_agent` started has ended, with all that it started, when the context is left, whatever
 the reason. The order is: close stdin, SIGTERM, SIGKILL; both signals go to its process group and, on Linux, to each
-process that carries its mark, for MCP clients start their servers in groups of their own.
+process that descends from it or carries its mark: MCP clients start their servers in groups of their own, many with an
+environment of a few names.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ INPUT_TIMEOUT = 45.0
 timeout, whose pong would be stuck as well: so the page is told the true reason."""
 
 MARK = "SANDPORT_PROCESS"
-"""Environment variable by which all descendants of one agent are known."""
+"""Environment variable by which the descendants of one agent are known, whoever their parent is by then."""
 
 KILL_ROUNDS = 5
 """How often the process table is read for processes that were started while the others were killed."""
@@ -104,6 +105,8 @@ class AgentProcess:
         self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
         self._splitter = LineSplitter(limit)
         self._mark = f"{MARK}={mark}".encode()
+        own = _stat(process.pid)
+        self._kin = {process.pid: own.start} if own is not None else {}
         # A pipe takes 64 KiB; asyncio keeps the rest, and says when it is too much.
         self._pipe: asyncio.WriteTransport = self._stdin._stream.transport  # type: ignore[attr-defined]
         self._pipe.set_write_buffer_limits(high=READ_AHEAD)
@@ -198,6 +201,9 @@ class AgentProcess:
                 await self._stdout.receive(_READ_BYTES)
 
     async def _end(self, eof_grace: float, term_grace: float) -> None:
+        if self._process.returncode is None:
+            # Now, for who has lost its parent is no longer found by it.
+            await anyio.to_thread.run_sync(_find_kin, self._kin)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._drain)
             with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -219,35 +225,86 @@ class AgentProcess:
         return False
 
     async def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
-        await anyio.to_thread.run_sync(_signal_marked, self._mark, number)
+        await anyio.to_thread.run_sync(_signal_all, self.pid, self._mark, self._kin, number)
 
 
-def _signal_marked(mark: bytes, number: signal.Signals) -> None:
-    """Signal all processes whose environment has the mark; for SIGKILL again until there is none. Linux only."""
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    """What the process table says of one process."""
+
+    group: int
+    start: int
+    """In ticks since the system's start: with it a number that was given out again is no mistake."""
+    ended: bool
+
+
+def _stat(pid: int) -> _Stat | None:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        # The name in brackets may hold anything.
+        state, _parent, group, *rest = file.read().rpartition(b")")[2].split()
+        return _Stat(int(group), int(rest[16]), state in b"ZX")
+    return None
+
+
+def _find_kin(kin: dict[int, int]) -> None:
+    """Add to `kin` (number and start of processes) all that descend from those of them that still are."""
+    waiting = [pid for pid, start in kin.items() if (stat := _stat(pid)) is not None and stat.start == start]
+    while waiting:
+        for child in _children(waiting.pop()):
+            stat = _stat(child)
+            if stat is not None and kin.get(child) != stat.start:
+                kin[child] = stat.start
+                waiting.append(child)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    # Gone, or a system without these files.
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _signal_all(group: int, mark: bytes, kin: dict[int, int], number: signal.Signals) -> None:
+    """Signal the group and, on Linux, all kin and whoever has the mark; for SIGKILL again until there is none."""
+    _find_kin(kin)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
     if not hasattr(os, "pidfd_open") or not os.path.isdir("/proc/self"):
         return
     for _ in range(KILL_ROUNDS if number == signal.SIGKILL else 1):
-        pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-        if sum(_signal_if_marked(pid, mark, number) for pid in pids) == 0:
+        targets = {**_marked(mark), **kin}
+        if sum(_signal_one(pid, start, group, number) for pid, start in targets.items()) == 0:
             return
+        _find_kin(kin)
 
 
-def _signal_if_marked(pid: int, mark: bytes, number: signal.Signals) -> bool:
-    environment = f"/proc/{pid}/environ"
-    # Gone, a zombie, of another user, or more processes than descriptors.
+def _marked(mark: bytes) -> dict[int, int]:
+    """Number and start of the processes that have the mark in their environment."""
+    found: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        # Gone, or of another user.
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(name)
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark in file.read() and (stat := _stat(pid)) is not None:
+                    found[pid] = stat.start
+    return found
+
+
+def _signal_one(pid: int, start: int, group: int, number: signal.Signals) -> bool:
+    # Gone, or more processes than descriptors.
     with contextlib.suppress(OSError):
-        with open(environment, "rb") as file:
-            if mark not in file.read():
-                return False
         descriptor = os.pidfd_open(pid)
         try:
-            # Read again: by now the number surely means the process that the descriptor is of.
-            with open(environment, "rb") as file:
-                if mark in file.read():
-                    signal.pidfd_send_signal(descriptor, number)
-                    return True
+            # By now the number surely means the process that the descriptor is of. Those of the group have the signal
+            # already, and to many a program the second one means more than the first.
+            stat = _stat(pid)
+            if stat is not None and stat.start == start and stat.group != group and not stat.ended:
+                signal.pidfd_send_signal(descriptor, number)
+                return True
         finally:
             os.close(descriptor)
     return False

@@ -42,6 +42,19 @@ def main() -> None:
                 "child.stdout.readline()\nprint(child.pid)"
             )
             result = {"child": int(subprocess.check_output([sys.executable, "-c", middle], start_new_session=True))}
+        elif method == "start":
+            # As clients of the MCP SDK start a server: in a session of its own, with an environment of a few names.
+            ignore = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+            child = subprocess.Popen(
+                [sys.executable, "-c", ignore + "print(1, flush=True)\ntime.sleep(600)"],
+                start_new_session=True,
+                stdout=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                env={"PATH": os.environ["PATH"]},
+            )
+            assert child.stdout is not None
+            child.stdout.readline()
+            result = {"child": child.pid}
         elif method == "stderr":
             for number in range(params["lines"]):
                 print(f"{params['text']} {number}", file=sys.stderr, flush=True)
