@@ -76,6 +76,27 @@ test("R04: 1008 is not retried; a person can", async ({ gateway, driver, page })
   expect(open).toHaveLength(2);
 });
 
+test("a gateway that is full says so, and lets the page in as soon as there is room", async ({
+  gateway,
+  driver,
+  page,
+  context,
+}) => {
+  const { url } = await gateway([...scripted(), "--max-sockets", "1"]);
+  const first = new PageDriver(await context.newPage());
+  for (const each of [first.page, page]) await withoutSandbox(each);
+  await first.open(url);
+  await first.agentReady();
+  await driver.open(url);
+  const problem = page.locator("#chat .problem");
+  await expect(problem).toContainText("takes no further page now");
+  await expect(problem).toContainText("As many pages are open as it allows (1).");
+  await expect(problem).toContainText("--max-sockets");
+  await first.page.close();
+  await driver.agentReady();
+  await expect(problem).toHaveCount(0);
+});
+
 test("an agent that ends is started again for the page", async ({ gateway, driver, page }) => {
   await withoutSandbox(page);
   await driver.open((await gateway(scripted())).url);

@@ -73,6 +73,7 @@ test("a wrong or missing token is said, with a remedy, and not retried", async (
   await driver.open(`${origin}/#token=of-an-earlier-start`);
   await expect(page.locator("#chat .problem")).toContainText("The gateway refuses this page");
   await expect(page.locator("#chat .problem")).toContainText("Open the address that sandport printed");
+  await expect(page.locator("#chat .problem")).toContainText("Missing or wrong token.");
   await expect(page.getByTestId("agent-chip")).toContainText("Disconnected");
   await page.evaluate(() => sessionStorage.clear());
   await driver.open(`${origin}/`);

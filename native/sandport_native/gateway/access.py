@@ -35,10 +35,21 @@ SHOWN_BYTES = 100
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request was refused; `reason` is safe to log and to send, `got` is what came and for the log alone."""
+    """Why a request was refused.
 
-    reason: str
+    Attributes:
+        cause, remedy: what is wrong and what a person can do; safe to log and to send, and no cause holds `: `.
+        got: what came instead, for the log alone.
+    """
+
+    cause: str
+    remedy: str
     got: str = ""
+
+    @property
+    def reason(self) -> str:
+        """`CAUSE: REMEDY`, as it is sent; a page shows each in its place."""
+        return f"{self.cause}: {self.remedy}"
 
     def __str__(self) -> str:
         return f"{self.reason} (got {self.got})" if self.got else self.reason
@@ -105,7 +116,8 @@ class Access:
         """Check the request's Host headers; exactly one known host passes."""
         if len(hosts) != 1 or hosts[0].lower() not in self._origin_by_host:
             return Refusal(
-                "unknown Host: open the address that sandport serve printed; a proxy must pass the Host on, and "
+                "unknown Host",
+                "open the address that sandport printed at its last start; a proxy must pass the Host on, and "
                 "--public-url must name it",
                 f"Host {_shown(hosts)}",
             )
@@ -123,18 +135,21 @@ class Access:
         got = f"Origin {_shown(origins)}, Host {_shown(hosts)}"
         if len(origins) > 1 or (origins and origins[0].lower() not in self._origins):
             if len(origins) == 1 and _other_scheme(origins[0].lower()) in self._origins:
-                return Refusal("foreign Origin: --public-url says http where the page has https, or the reverse", got)
-            return Refusal("foreign Origin: this page may not use the agent (see --allow-origin)", got)
+                why = "--public-url says http where the page has https, or the reverse; start sandport with the other"
+                return Refusal("foreign Origin", why, got)
+            why = "open the address that sandport printed, or start it with --allow-origin and this page's address"
+            return Refusal("foreign Origin, this page may not use the agent", why, got)
         if origins and (origin := origins[0].lower()) in self._public and origin != self.origin_for(hosts[0]):
             return Refusal(
-                "the Host is not that of the page: the proxy must pass it on (nginx: proxy_set_header Host $http_host)",
+                "the Host is not that of the page",
+                "the proxy must pass it on (nginx: proxy_set_header Host $http_host)",
                 got,
             )
         tokens = [name.removeprefix(TOKEN_PREFIX) for name in subprotocols if name.startswith(TOKEN_PREFIX)]
         # Both sides are hashed first, so neither length nor content shows in the time taken.
         given = hashlib.sha256(tokens[0].encode("utf-8", "surrogateescape") if len(tokens) == 1 else b"").digest()
         if not hmac.compare_digest(given, self._token) or len(tokens) != 1:
-            return Refusal("missing or wrong token: open the address that sandport serve printed at its last start")
+            return Refusal("missing or wrong token", "open the address that sandport printed at its last start")
         if SUBPROTOCOL not in subprotocols:
-            return Refusal(f"the subprotocol {SUBPROTOCOL} was not offered")
+            return Refusal(f"the subprotocol {SUBPROTOCOL} was not offered", "offer it beside the token")
         return None

@@ -130,12 +130,19 @@ class Gateway:
         spec = self._agents.get(connection.query_params.get("agent"))
         if spec is None:
             known = ", ".join(self._agents.specs)
-            return PlainTextResponse(f"Unknown agent; there are: {known}", 404, SECURITY_HEADERS)
+            unknown = Refusal("there is no such agent", f"choose another one; there are {known}")
+            return PlainTextResponse(unknown.reason, 404, SECURITY_HEADERS)
         if self._stopping or len(self._relays) >= self._max_sockets:
-            why = "shutting down" if self._stopping else f"all {self._max_sockets} sockets (--max-sockets) are in use"
-            log.warning("refused a socket: %s", why)
-            headers_ = {"Retry-After": "5", **SECURITY_HEADERS}
-            return PlainTextResponse(f"The gateway is not available: {why}", 503, headers_)
+            busy = (
+                Refusal("sandport is shutting down", "start it again")
+                if self._stopping
+                else Refusal(
+                    f"as many pages are open as it allows ({self._max_sockets})",
+                    "close another one, or start sandport with a higher --max-sockets",
+                )
+            )
+            log.warning("refused a socket: %s", busy)
+            return PlainTextResponse(busy.reason, 503, {"Retry-After": "5", **SECURITY_HEADERS})
         return spec
 
     async def _socket(self, socket: WebSocket) -> None:
@@ -166,13 +173,18 @@ class Gateway:
         return PlainTextResponse(text, 426, {"Upgrade": "websocket", **SECURITY_HEADERS})
 
     async def _why(self, request: Request) -> Response:
-        """A page asks why its socket did not open, for browsers hide the answer to an upgrade from it."""
+        """A page asks why its socket did not open, for browsers hide the answer to an upgrade from it.
+
+        The answer reads `CAUSE: REMEDY`.
+        """
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         answer = self._admit(request, [SUBPROTOCOL, TOKEN_PREFIX + token] if scheme.lower() == "bearer" else [])
         if isinstance(answer, Response):
             return answer
-        text = "The gateway would let this page in, but the WebSocket does not reach it: see the proxy's settings"
-        return PlainTextResponse(text, 426, {"Upgrade": "websocket", **SECURITY_HEADERS})
+        lost = Refusal(
+            "the gateway would let this page in, but the WebSocket does not reach it", "see the proxy's settings"
+        )
+        return PlainTextResponse(lost.reason, 426, {"Upgrade": "websocket", **SECURITY_HEADERS})
 
     def _unready(self) -> str | None:
         """Why this gateway should get no further pages, or None."""

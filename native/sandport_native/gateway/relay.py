@@ -23,7 +23,7 @@ from sandport_native.process import EXIT_WAIT, AgentProcess, AgentSpec, AgentSta
 
 log = logging.getLogger("sandport.gateway")
 
-CLOSE_NORMAL, CLOSE_SHUTDOWN, CLOSE_DATA, CLOSE_NOT_UTF8, CLOSE_POLICY, CLOSE_AGENT = 1000, 1001, 1003, 1007, 1008, 1011
+CLOSE_NORMAL, CLOSE_SHUTDOWN, CLOSE_DATA, CLOSE_NOT_UTF8, CLOSE_AGENT = 1000, 1001, 1003, 1007, 1011
 
 REASON_BYTES = 120
 """A close frame holds 125 bytes, two of them the code."""

@@ -52,13 +52,29 @@ export function turnProblem(error: unknown): Problem {
   };
 }
 
-/** Why there is no connection, from a close code. */
+/** The close codes of a gateway that is there and lets this page not in: for good, and for now. */
+export const CLOSE_REFUSED = 1008;
+export const CLOSE_TRY_LATER = 1013;
+
+function sentence(text: string): string {
+  return text && `${text[0]?.toUpperCase()}${text.slice(1).replace(/\.$/, "")}.`;
+}
+
+/** Why there is no connection, from a close code. A gateway that refuses says `CAUSE: REMEDY`. */
 export function closeProblem(code: number, reason: string): Problem {
-  if (code === 1008) {
+  const [, cause = reason, remedy = ""] = /^(.*?): (.*)$/su.exec(reason) ?? [];
+  if (code === CLOSE_REFUSED) {
     return {
       title: "The gateway refuses this page",
-      cause: reason || "The token in the address is missing, wrong, or of an earlier start.",
-      remedy: "Open the address that sandport printed in the terminal at its last start.",
+      cause: sentence(cause) || "The token in the address is missing, wrong, or of an earlier start.",
+      remedy: sentence(remedy) || "Open the address that sandport printed in the terminal at its last start.",
+    };
+  }
+  if (code === CLOSE_TRY_LATER) {
+    return {
+      title: "The gateway takes no further page now",
+      cause: sentence(cause) || "It is full, or about to stop.",
+      remedy: `${sentence(remedy) || "Close another page of it."} This page tries again by itself.`,
     };
   }
   if (code === 1011) {

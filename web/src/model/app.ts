@@ -15,7 +15,7 @@ import { CallLog } from "./call-log.ts";
 import { endSession, revoke } from "./grants.ts";
 import { IN_PAGE, InPage, type InPageSettings, settings } from "./in-page.ts";
 import { type LentId, LentServers } from "./lent.ts";
-import { gatewayChannel, gatewayRefusal, Link, type LinkOptions } from "./link.ts";
+import { gatewayChannel, Link, type LinkOptions } from "./link.ts";
 import { SandboxHost } from "./sandbox-host.ts";
 import { lastSession, noteSession, ownStorage } from "./sessions.ts";
 import * as store from "./store.ts";
@@ -369,16 +369,13 @@ export class App {
     );
   }
 
-  #wayToGateway():
-    | Pick<LinkOptions, "connect" | "isRefusal" | "probe" | "problemOf" | "onSession">
-    | undefined {
+  #wayToGateway(): Pick<LinkOptions, "connect" | "probe" | "problemOf" | "onSession"> | undefined {
     const token = this.#token;
     if (token === undefined) return undefined;
     // A gateway with one agent has no choice to make.
     const name = this.#gatewayAgents.length > 1 ? store.agents.value?.current : undefined;
     return {
-      connect: (signal) => gatewayChannel(token, name, signal),
-      isRefusal: gatewayRefusal(token, name),
+      connect: gatewayChannel(token, name),
       probe: PROBE_TIMES,
       problemOf: ({ code, reason }) => closeProblem(code, reason),
     };

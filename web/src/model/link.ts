@@ -7,6 +7,7 @@
 
 import {
   type ChannelClose,
+  ChannelClosedError,
   type ConnectionState,
   type KeptConnection,
   keepConnected,
@@ -18,7 +19,7 @@ import {
   UTF8_PROTOCOL,
   webSocketChannel,
 } from "sandport";
-import { type Problem, sessionProblem, turnProblem } from "../lib/problem.ts";
+import { CLOSE_REFUSED, CLOSE_TRY_LATER, type Problem, sessionProblem, turnProblem } from "../lib/problem.ts";
 import { Agent } from "./agent.ts";
 import type { CallLog } from "./call-log.ts";
 import type { LentServers } from "./lent.ts";
@@ -38,8 +39,6 @@ const NO_TOOLS_REMEDY =
 export interface LinkOptions {
   /** Opens a channel to the agent. */
   connect(signal: AbortSignal): Promise<TextChannel>;
-  /** Whether the other end is there and refuses this page. */
-  readonly isRefusal?: (() => Promise<boolean | string>) | undefined;
   /** How to find out whether a silent connection still lives. */
   readonly probe?: ProbeTimes | undefined;
   /** Why there is no connection, for a person. */
@@ -80,7 +79,6 @@ export class Link {
       connect: (signal) => options.connect(signal),
       onChannel: (channel) => void this.#open(channel),
       onState: (state) => this.#stateChanged(state),
-      ...(options.isRefusal ? { isRefusal: options.isRefusal } : {}),
       probe: options.probe,
     });
   }
@@ -191,7 +189,8 @@ export class Link {
 
   /** The first loss of a connection that worked is mended in a moment; the chip says enough. */
   #isQuietLoss({ code }: ChannelClose): boolean {
-    return code !== 1011 && this.#sessionId !== undefined && this.#problem === undefined;
+    const worthAWord = code === 1011 || code === CLOSE_TRY_LATER;
+    return !worthAWord && this.#sessionId !== undefined && this.#problem === undefined;
   }
 
   #setProblem(problem: Problem | undefined): void {
@@ -346,40 +345,62 @@ export class Link {
   }
 }
 
+/** So often in a row the gateway must say that it would let this page in, before something else is to blame. */
+const UNEXPLAINED = 3;
+
 /**
- * Opens a channel to the gateway that serves this page.
+ * The way to the gateway that serves this page. An attempt that fails says why, as far as the gateway does: with close
+ * code 1008 where it is of no use to try again, with 1013 where it is (it is full, or stops).
  * @param agent its name there; without one the gateway chooses.
  */
 export function gatewayChannel(
   token: string,
   agent: string | undefined,
-  signal: AbortSignal,
-): Promise<TextChannel> {
+): (signal: AbortSignal) => Promise<TextChannel> {
   const url = gatewayAddress(agent);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-  return webSocketChannel(url, { protocols: ["acp.v1", `sandport.token.${token}`, UTF8_PROTOCOL], signal });
+  let unexplained = 0;
+  return async (signal) => {
+    try {
+      return await webSocketChannel(url, {
+        protocols: ["acp.v1", `sandport.token.${token}`, UTF8_PROTOCOL],
+        signal,
+      });
+    } catch (error) {
+      const refusal = signal.aborted ? undefined : await gatewayRefusal(token, agent, signal);
+      if (refusal === undefined) throw error;
+      const { status, reason } = refusal;
+      unexplained = status === 426 ? unexplained + 1 : 0;
+      if (status === 503) throw new ChannelClosedError({ code: CLOSE_TRY_LATER, reason });
+      if (status === 403 || status === 404 || unexplained >= UNEXPLAINED) {
+        throw new ChannelClosedError({ code: CLOSE_REFUSED, reason });
+      }
+      throw error;
+    }
+  };
 }
 
-/** So often in a row the gateway must say that it would let this page in, before something else is to blame. */
-const UNEXPLAINED = 3;
-
 /**
- * Whether the gateway is there although the socket could not be opened, and why it refuses. A browser does not tell a
- * page that, so this asks over HTTP. The gateway answers in plain text; what is none comes from somebody else.
+ * Why the gateway refuses this page, if it is there and does. A browser does not tell a page that, so this asks over
+ * HTTP. The gateway answers in plain text; what is none comes from somebody else.
  */
-export function gatewayRefusal(token: string, agent: string | undefined): () => Promise<boolean | string> {
-  let unexplained = 0;
-  return async () => {
+async function gatewayRefusal(
+  token: string,
+  agent: string | undefined,
+  signal: AbortSignal,
+): Promise<{ status: number; reason: string } | undefined> {
+  try {
     const answer = await fetch(gatewayAddress(agent), {
       method: "POST",
       cache: "no-store",
       headers: { authorization: `Bearer ${token}` },
+      signal,
     });
-    if (!answer.headers.get("content-type")?.startsWith("text/plain")) return false;
-    unexplained = answer.status === 426 ? unexplained + 1 : 0;
-    const final = answer.status === 403 || answer.status === 404 || unexplained >= UNEXPLAINED;
-    return final && (await answer.text());
-  };
+    if (!answer.headers.get("content-type")?.startsWith("text/plain")) return undefined;
+    return { status: answer.status, reason: await answer.text() };
+  } catch {
+    return undefined;
+  }
 }
 
 function gatewayAddress(agent: string | undefined): URL {
