@@ -74,9 +74,11 @@ class StdinStream(ByteReceiveStream):
 
 
 class StdoutStream(ByteSendStream):
-    """Writes to the real stdout, after moving everybody else's stdout to stderr."""
+    """Writes to the real stdout, after moving everybody else's stdout to stderr. Several tasks may send at once."""
 
     def __init__(self) -> None:
+        # In the thread, not around it: a write whose task was cancelled goes on, and nobody may come in between.
+        self._turn = threading.Lock()
         sys.stdout.flush()
         self._descriptor = os.dup(1)
         os.dup2(2, 1)
@@ -87,11 +89,12 @@ class StdoutStream(ByteSendStream):
 
     def _write(self, item: bytes) -> None:
         view = memoryview(item)
-        while view:
-            try:
-                view = view[os.write(self._descriptor, view) :]
-            except BrokenPipeError:
-                raise anyio.BrokenResourceError from None
+        with self._turn:
+            while view:
+                try:
+                    view = view[os.write(self._descriptor, view) :]
+                except BrokenPipeError:
+                    raise anyio.BrokenResourceError from None
 
     async def aclose(self) -> None:
         """Left open: the process ends right after."""

@@ -24,6 +24,7 @@ from mcp.types import SamplingMessage, TextContent
 
 from sandport import memory_channel_pair
 from sandport.errors import ChannelClosed, PeerError
+from sandport_native.lines import MAX_LINE_BYTES
 
 from .acp_client import AGENTPOOL, START, Client, Turn, agentpool_env, run_client
 from .conftest import AcpSocket, run_gateway
@@ -264,6 +265,17 @@ class TestTools:
         turn = await client.prompt(session, f"Call echo with {json.dumps({'value': 'x' * size})}")
         done = next(update for update in turn.tool_updates() if update.get("status") == "completed")
         assert done["rawOutput"] == "x" * size
+
+    async def test_a_message_over_the_limit_is_answered_and_the_next_works(self, client: Client) -> None:
+        """L06, for clients that send what our own port would not."""
+        session = await client.open("page")
+        params = {"sessionId": session, "prompt": [{"type": "text", "text": "x" * MAX_LINE_BYTES}]}
+        message = {"jsonrpc": "2.0", "id": "long", "method": "session/prompt", "params": params}
+        await client.process.send(json.dumps(message))
+        await client.channel.wait_received(lambda: any(m.get("id") == "long" for m in client.channel.messages()))
+        (answer,) = [m for m in client.channel.messages() if m.get("id") == "long"]
+        assert f"exceeds the limit of {MAX_LINE_BYTES} bytes" in answer["error"]["message"]
+        assert shown((await client.prompt(session, 'Call echo with {"value": "next"}')).text) == "next"
 
     async def test_answer_streams(self, client: Client) -> None:
         session = await client.open("page")

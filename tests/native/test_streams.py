@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandport_native.agentpool.streams import REQUEST_ID_KEY, repair
+from sandport_native.agentpool.streams import REQUEST_ID_KEY, repair, too_long
+from sandport_native.lines import LineSplitter, Oversize
 
 
 def repaired(message: Any) -> Any:
@@ -51,3 +52,28 @@ def test_lane_requests_carry_their_id_to_the_handler() -> None:
 )
 def test_everything_else_passes_byte_for_byte(line: bytes) -> None:
     assert repair(line) == (line, b"notifications/x" in line)
+
+
+def oversized(text: str) -> Oversize:
+    (event,) = LineSplitter(100).feed(text.encode() + b"x" * 100 + b"\n")
+    assert isinstance(event, Oversize)
+    return event
+
+
+@pytest.mark.parametrize("ident", ["0", '"sp0.1"', "9007199254740993"])
+def test_who_waits_for_a_message_that_is_too_long_is_told(ident: str) -> None:
+    inwards, back = too_long(oversized(f'{{"jsonrpc":"2.0","id":{ident},"method":"session/prompt","params":"'))
+    assert inwards is None
+    assert back is not None
+    answer = json.loads(back)
+    assert (json.dumps(answer["id"]), answer["error"]["code"], answer["error"]["data"]) == (ident, -32600, None)
+    assert "limit of 100 bytes" in answer["error"]["message"]
+    inwards, back = too_long(oversized(f'{{"jsonrpc":"2.0","id":{ident},"result":{{"text":"'))
+    assert back is None
+    assert inwards is not None
+    assert json.loads(inwards)["error"]["code"] == -32603
+
+
+@pytest.mark.parametrize("text", ['{"jsonrpc":"2.0","method":"session/cancel","params":"', "no message at all "])
+def test_for_a_long_message_that_nobody_waits_for_nobody_is_told(text: str) -> None:
+    assert too_long(oversized(text)) == (None, None)

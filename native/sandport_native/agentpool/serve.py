@@ -88,7 +88,7 @@ async def _serve(options: ServeOptions, stdout: Any) -> int:
     from sandport_native.agentpool.manifest import load_manifest
     from sandport_native.agentpool.streams import RepairedStdin
 
-    stdin = RepairedStdin()
+    stdin = RepairedStdin(stdout.send)
     manifest = load_manifest(options.config or DEMO_CONFIG)
     server = ACPServer.from_config(manifest, agent=options.agent)
     stopping = asyncio.Event()

@@ -1,17 +1,19 @@
 """What agentpool's ACP connection reads: the client's messages, repaired where stock agentpool would lose them.
 
-Invariant: a message that needs no repair passes byte for byte, and none is added or dropped.
+Invariant: a message that needs no repair passes byte for byte; one that is too long is dropped, and whoever waits for
+it is told; no other is added or dropped.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio.lowlevel
 
-from sandport_native.lines import MAX_LINE_BYTES, Line, LineSplitter
+from sandport_native.lines import MAX_LINE_BYTES, Line, LineSplitter, Oversize, message_head
 from sandport_native.stdio import READ_BYTES, StdinStream
 
 log = logging.getLogger("sandport.agentpool")
@@ -75,6 +77,21 @@ def _repair_request(message: dict[str, Any]) -> bool:
     return True
 
 
+def too_long(event: Oversize) -> tuple[bytes | None, bytes | None]:
+    """What takes the place of a message that is too long, as one for agentpool and one for the client.
+
+    A request is answered to the client, an answer becomes an error for agentpool, which would wait for it otherwise.
+    Of a message whose id is not near its start nobody can be told.
+    """
+    head = message_head(event.prefix)
+    if head is None:
+        return None, None
+    request_id, is_request = head
+    error = json.dumps({"code": -32600 if is_request else -32603, "message": str(event), "data": None})
+    message = f'{{"jsonrpc":"2.0","id":{request_id},"error":{error}}}'.encode()
+    return (None, message) if is_request else (message, None)
+
+
 class LaneOrder:
     """Keeps answers behind the notifications that came before them.
 
@@ -106,14 +123,19 @@ class LaneOrder:
 class RepairedStdin(StdinStream):
     """stdin as agentpool's connection needs it.
 
+    Args:
+        answer: writes to the client.
+        limit: the largest message, bytes.
+
     Attributes:
         order: told of each notification of the lane.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answer: Callable[[bytes], Awaitable[None]], limit: int = MAX_LINE_BYTES) -> None:
         super().__init__()
         self.order = LaneOrder()
-        self._splitter = LineSplitter(MAX_LINE_BYTES)
+        self._answer = answer
+        self._splitter = LineSplitter(limit)
         self._ready = b""
 
     async def receive(self, max_bytes: int = READ_BYTES) -> bytes:
@@ -125,7 +147,12 @@ class RepairedStdin(StdinStream):
                     if notification:
                         self.order.saw()
                     self._ready += line + b"\n"
-                else:
-                    log.error("%s", event)
+                    continue
+                log.error("%s", event)
+                inwards, back = too_long(event)
+                if inwards is not None:
+                    self._ready += inwards + b"\n"
+                if back is not None:
+                    await self._answer(back + b"\n")
         data, self._ready = self._ready[:max_bytes], self._ready[max_bytes:]
         return data
