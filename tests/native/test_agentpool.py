@@ -134,8 +134,9 @@ def make_page() -> Page:
         if what == "roots":
             return json.dumps([str(root.uri) for root in (await session.list_roots()).roots])
         if what == "sample":
-            question = SamplingMessage(role="user", content=TextContent(type="text", text="Say something"))
-            content = (await session.create_message([question], max_tokens=50)).content
+            text = "Say something" + " of this" * 100 + " to the end"
+            question = SamplingMessage(role="user", content=TextContent(type="text", text=text))
+            content = (await session.create_message([question], max_tokens=50, system_prompt="Be brief")).content
             return content.text if isinstance(content, TextContent) else ""
         kinds: dict[str, Any] = {"bool": bool, "choice": ["red", "green"], "text": str}
         answer = await ctx.elicit(f"Question about {what}", response_type=kinds[what])
@@ -360,6 +361,26 @@ class TestTools:
         await tell()
         assert "no tool" in (await client.prompt(session, "Call fresh")).text
 
+    async def test_a_burst_of_changes_ends_with_the_last_list(self, client: Client, page: Page) -> None:
+        """N01: twenty changes in a row; and what a vendor sends beside them does no harm (P17)."""
+        session = await client.open("page")
+        connection = client.lane("tools/list")[-1]["params"]["connectionId"]
+        before = len(client.lane("tools/list"))
+        for number in range(20):
+            page.server.tool(lambda: "new", name=f"burst_{number}")
+            if number > 0:
+                page.server.local_provider.remove_tool(f"burst_{number - 1}")
+            await client.host.list_changed("page")
+            vendor = {"connectionId": connection, "method": "vendor/x", "params": {"number": number}}
+            await client.peer.notify("mcp/message", vendor)
+        await client.channel.wait_received(lambda: len(client.lane("tools/list")) > before)
+        listed = (await client.prompt(session, "Which tools are there?")).text
+        assert "`burst_19`" in listed
+        assert "`burst_18`" not in listed
+        assert shown((await client.prompt(session, "Call burst_19")).text) == "new"
+        page.server.local_provider.remove_tool("burst_19")
+        await client.host.list_changed("page")
+
     async def test_tools_are_listed_once(self, client: Client) -> None:
         session = await client.open("page")
         connection = client.lane("tools/list")[-1]["params"]["connectionId"]
@@ -489,7 +510,15 @@ class TestQuestions:
             assert question["toolCall"]["title"] == f"page asks: Question about {what}"
 
     async def test_sampling_asks_the_person_then_the_model(self, client: Client) -> None:
-        assert "demo agent" in await self.ask(client, "sample", lambda params: "Allow")
+        shown: list[str] = []
+
+        def choose(params: dict[str, Any]) -> str:
+            shown.append(params["toolCall"]["title"])
+            return "Allow"
+
+        assert "demo agent" in await self.ask(client, "sample", choose)
+        assert "System prompt: Be brief\nSay something" in shown[0]
+        assert shown[0].endswith("to the end")  # nothing of it is hidden
 
     async def test_sampling_refused(self, client: Client) -> None:
         client.answers["session/request_permission"] = permission(lambda params: "Decline")

@@ -1,6 +1,6 @@
 """The add-on's own tests against each dependency set of agentpool: newest of all, MCP SDK 1, and that of its own time.
 
-The newest is what `tests/native` runs with. Each set is one case: `tests/native/test_agentpool.py`, whole, with that
+The newest is what `tests/native` runs with. Each set is one case: `tests/native/test_agentpool*.py`, whole, with that
 set's interpreter; and the code that only SDK 1 reaches is checked for types with SDK 1 at hand.
 """
 
@@ -47,7 +47,8 @@ async def _run(installed: Set, command: list[str], **env: str) -> None:
 async def the_tests_of_the_add_on_pass(installed: Set) -> None:
     """Every promise of docs/agentpool.md."""
     program = str(installed.folder / "bin" / "sandport")
-    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/native/test_agentpool.py"]
+    files = sorted(str(file) for file in (ROOT / "tests" / "native").glob("test_agentpool*.py"))
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
     await _run(installed, tests, SANDPORT_AGENTPOOL=program)
 
 

@@ -81,7 +81,11 @@ class Questions:
         from pydantic_ai.settings import ModelSettings
 
         prompts = sampling_messages_to_user_content(list(messages))
-        shown = "\n".join(item for item in prompts if isinstance(item, str))[:500]
+        wire = params.model_dump(by_alias=True, exclude_none=True)
+        # All that the model would read: what is cut off is what somebody wanted to get past the person.
+        system = [f"System prompt: {wire['systemPrompt']}"] if wire.get("systemPrompt") else []
+        parts = [item if isinstance(item, str) else f"[{getattr(item, 'media_type', 'data')}]" for item in prompts]
+        shown = "\n".join([*system, *parts])
         if (
             await self._ask(f"Let the model answer this?\n{shown}", [("allow", "Allow"), ("decline", "Decline")])
             != "allow"
@@ -93,7 +97,6 @@ class Questions:
             model = agent._resolve_model_string(model)[0]  # type: ignore[attr-defined]
         if model is None:
             raise RuntimeError("The agent has no model that could answer")
-        wire = params.model_dump(by_alias=True, exclude_none=True)
         settings = ModelSettings(max_tokens=wire["maxTokens"])
         if "temperature" in wire:
             settings["temperature"] = wire["temperature"]

@@ -30,6 +30,9 @@ import {
   type TextChannel,
 } from "sandport";
 
+/** ACP wants a folder and a page has none: the gateway puts the agent's own in its place. */
+const NO_FOLDER = "/";
+
 /** What the page does when the agent speaks first. */
 export interface AgentHooks {
   /** `inputText` is the raw JSON of the tool's arguments, exact to the digit. */
@@ -169,7 +172,7 @@ export class Agent {
   /** Starts a session. `servers` must be empty unless `takesTools`. */
   async newSession(servers: readonly ServerDeclaration[]): Promise<void> {
     const answer = await this.#request<NewSessionResponse>(methods.agent.session.new, {
-      cwd: "/",
+      cwd: NO_FOLDER,
       mcpServers: this.#entries(servers),
     });
     this.#sessionId = answer.sessionId;
@@ -180,7 +183,7 @@ export class Agent {
    * @returns how, or undefined when it can do neither or did not manage.
    */
   async takeUp(sessionId: string, servers: readonly ServerDeclaration[]): Promise<SessionOrigin | undefined> {
-    const params = { sessionId, cwd: "/", mcpServers: this.#entries(servers) };
+    const params = { sessionId, cwd: NO_FOLDER, mcpServers: this.#entries(servers) };
     const ways = [
       ...(this.#canLoad ? ([[methods.agent.session.load, "loaded"]] as const) : []),
       ...(this.#canResume ? ([[methods.agent.session.resume, "resumed"]] as const) : []),
