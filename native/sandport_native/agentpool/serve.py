@@ -7,6 +7,8 @@ nothing but protocol messages is written to stdout.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import functools
 import logging
 import os
@@ -14,6 +16,8 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,9 @@ import anyio
 
 SHUTDOWN_TIMEOUT = 8.0
 """Seconds for a clean end: 5 s for disconnects and some for agentpool's own; then the process ends hard."""
+
+LOCK_TIMEOUT = 20.0
+"""Seconds to wait for another agentpool that starts; one takes less than a second for what must not be done twice."""
 
 DEMO_CONFIG = Path(__file__).resolve().parent.parent / "demo" / "agents.yml"
 
@@ -83,6 +90,7 @@ def _configure_logging(log_file: Path | None) -> None:
 async def _serve(options: ServeOptions, stdout: Any) -> int:
     from acp.agent.connection import AgentSideConnection
     from agentpool_server.acp_server import ACPServer
+    from platformdirs import user_data_path
 
     from sandport_native.agentpool.agent import SandportAgent
     from sandport_native.agentpool.manifest import load_manifest
@@ -95,7 +103,9 @@ async def _serve(options: ServeOptions, stdout: Any) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    async with server.pool:
+    async with AsyncExitStack() as stack:
+        async with one_at_a_time(user_data_path("agentpool", appauthor=False) / "sandport.lock"):
+            await stack.enter_async_context(server.pool)
         default_agent = server._resolve_default_agent()
         if options.model is not None:
             await default_agent.set_model(options.model)
@@ -127,6 +137,31 @@ async def _serve(options: ServeOptions, stdout: Any) -> int:
             await connection.close()
     ended.cancel()
     return 0
+
+
+@asynccontextmanager
+async def one_at_a_time(file: Path) -> AsyncIterator[None]:
+    """Keep others out, in this process and in other ones, while the context is open; wait for them `LOCK_TIMEOUT`.
+
+    agentpool makes its history's tables when it starts. Of two that do so at once, one would end with an error. Where
+    no lock can be had, that is a lesser evil than not to start.
+    """
+    descriptor = -1
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with anyio.move_on_after(LOCK_TIMEOUT):
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:  # a wait in a thread could not be given up
+                    await anyio.sleep(0.05)
+    try:
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _end_hard_after(seconds: float) -> None:
