@@ -8,10 +8,11 @@
 
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { chmod, lstat, mkdir, open, readdir, readFile, rename, rm, stat, utimes } from "node:fs/promises";
+import { lstat, mkdir, open, readdir, readFile, rm, stat, utimes } from "node:fs/promises";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath } from "node:url";
+import { writeWhole } from "./files.ts";
 import { hostName } from "./host.ts";
 
 /** What an image is of: the sandbox's Python, or the agent's. */
@@ -286,27 +287,6 @@ const refusalOf = (file: string): string => `${file}.refused`;
 async function ageOf(file: string): Promise<number | undefined> {
   const state = await lstat(file).catch(() => undefined);
   return state && Date.now() - state.mtimeMs;
-}
-
-let written = 0;
-
-async function writeWhole(file: string, ...parts: (Uint8Array | string)[]): Promise<void> {
-  written += 1;
-  const fresh = `${file}.${process.pid}.${written}`;
-  try {
-    const handle = await open(fresh, "wx", 0o600);
-    try {
-      for (const part of parts) await handle.writeFile(part);
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-    await chmod(fresh, 0o600);
-    await rename(fresh, file);
-  } catch (error) {
-    await rm(fresh, { force: true });
-    throw error;
-  }
 }
 
 function digestOf(bytes: Uint8Array): Buffer {

@@ -5,9 +5,10 @@
  * alone. Names are ids of a known form: what comes from the agent names no other file.
  */
 
-import { chmod, mkdir, open, readdir, readFile, rename, rm } from "node:fs/promises";
+import { mkdir, open, readdir, readFile, rm } from "node:fs/promises";
 import path from "node:path";
 import { readHead, type SessionHead, type SessionStore } from "../agent/store.ts";
+import { writeWhole } from "./files.ts";
 
 /** Ids that are file names: what the agent makes. */
 const ID = /^[\w-]{1,100}$/;
@@ -23,7 +24,6 @@ export function folderStore(folder: string): SessionStore {
     if (!ID.test(id)) throw new Error(`${JSON.stringify(id)} is no id of a session`);
     return path.join(folder, id + ENDING);
   };
-  let written = 0;
   return {
     async list() {
       const names = await readdir(folder).catch(orElse([]));
@@ -43,22 +43,7 @@ export function folderStore(folder: string): SessionStore {
     async write(head, text) {
       const file = fileOf(head.sessionId);
       await mkdir(folder, { recursive: true, mode: 0o700 });
-      written += 1;
-      const fresh = `${file}.${process.pid}.${written}`;
-      try {
-        const handle = await open(fresh, "w", 0o600);
-        try {
-          await handle.writeFile(`${JSON.stringify(head)}\n${text}`);
-          await handle.sync();
-        } finally {
-          await handle.close();
-        }
-        await chmod(fresh, 0o600);
-        await rename(fresh, file);
-      } catch (error) {
-        await rm(fresh, { force: true });
-        throw error;
-      }
+      await writeWhole(file, `${JSON.stringify(head)}\n${text}`);
     },
     delete: (id) => rm(fileOf(id), { force: true }),
   };
