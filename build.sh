@@ -114,8 +114,12 @@ setup_engines() {
   [ ${#missing[@]} = 0 ] || apt "${missing[@]}"
 }
 
-setup_nginx() {
-  [ -x /usr/sbin/nginx ] || command -v nginx >/dev/null || apt nginx-light
+# What the examples of deploy/ are tried with.
+setup_deploy() {
+  local missing=()
+  [ -x /usr/sbin/nginx ] || command -v nginx >/dev/null || missing+=(nginx-light)
+  command -v systemd-analyze >/dev/null || missing+=(systemd)
+  [ ${#missing[@]} = 0 ] || apt "${missing[@]}"
 }
 
 # -- commands -------------------------------------------------------------------------------------------------
@@ -214,7 +218,7 @@ run_tests() {
   setup_node
   setup_chromium
   setup_engines
-  setup_nginx
+  setup_deploy
   setup_hosts
   mkdir -p .cache
   : >"$RESULTS"

@@ -105,7 +105,7 @@ describe("sandport agent", { timeout: 120_000 }, () => {
   it("keeps sessions in a folder: list, load, fork, resume, close, delete after a restart", async () => {
     const data = path.join(folder, "sessions");
     const before = await start(["--data", data]);
-    const id = await before.session("/work/project");
+    const id = await before.session("/home/me/project");
     await before.prompt(id, 'Call add with {"a": 30, "b": 3}');
     await before.leave();
     const [file] = readdirSync(data);
@@ -115,7 +115,7 @@ describe("sandport agent", { timeout: 120_000 }, () => {
 
     const editor = await start(["--data", data]);
     const { agent } = editor;
-    const where = { cwd: "/work/project", mcpServers: [] };
+    const where = { cwd: "/home/me/project", mcpServers: [] };
     const list = async () => (await agent.request(methods.agent.session.list, {})).sessions;
     assert.deepEqual(
       (await list()).map(({ sessionId, title }) => [sessionId, title]),

@@ -9,17 +9,16 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
 from tests.hosts.terminal import CTRL_C, CTRL_D, UP, Terminal
 
 CLI = os.environ.get("SANDPORT_CLI", "")
 ROOT = Path(__file__).parents[2]
 TOOLS = str(ROOT / "tests/hosts/chat_tools.py")
-pytestmark = pytest.mark.skipif(not CLI, reason="run by tests/hosts/chat.test.mjs")
 
 
 def chat(*options: str, own: bool = True, env: dict[str, str] | None = None) -> Terminal:
     """The chat with Sandport's own agent, or with one that does not ask."""
+    assert CLI, "run tests/hosts/chat.test.mjs: it compiles the package first"
     node = shutil.which("node")
     assert node is not None
     agent = [CLI, "agent"] if own else [str(ROOT / "examples/agent/agent.mjs")]
